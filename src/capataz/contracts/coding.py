@@ -1,0 +1,152 @@
+"""The coding port: what the kernel performs for ``capataz.coding``. Records in, records out; each call is a journaled effect.
+
+An implementation must be idempotent: after a crash the same call is made again and must give an equal result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from capataz.contracts.policy import Policy
+from capataz.contracts.records import (
+    Candidate,
+    CandidateEnvelope,
+    CodingRequest,
+    EvidenceManifest,
+    Record,
+    ReviewOutput,
+    SynthesisOutput,
+    TestReport,
+    WorkerOutput,
+    WorkerRecord,
+    WorkflowPlan,
+    WorkItem,
+)
+
+
+class Target(Record):
+    """Where a promotion goes. ``expected_old`` is None for a ref that must not exist yet (``capataz/RUN``)."""
+
+    ref: str                                   # full name, e.g. refs/heads/main
+    expected_old: str | None
+    note: str | None = None                    # why it is capataz/RUN and how to merge
+
+
+class JobOptions(Record):
+    max_rounds: int = 3
+    max_workers: int = 4
+    approval: Literal["ask", "yes", "no_promote"] = "ask"
+    model: str | None = None
+    max_turns: int = 40
+    require_new_tests: bool = False
+    sandbox: Literal["bubblewrap", "gvisor", "container", "local"] = "bubblewrap"
+    trust_repository: bool = False
+
+
+class CodingJob(Record):
+    """The input of every coding program (``do``): the request with everything resolved at the start and pinned."""
+
+    request: CodingRequest
+    target: Target
+    policy: Policy
+    options: JobOptions = JobOptions()
+
+
+class WorkspaceRef(Record):
+    """A workspace by name: plain data that a program passes to ``run(..., workspace=ws)``."""
+
+    workspace_id: str
+    repository: str                            # source path, as in CodingRequest
+    base_sha: str                              # the commit the round builds on
+    tree: str                                  # its tree at creation
+    write_globs: list[str] = []                # empty: nothing may be written
+    read_only: bool = False
+    protected: list[str] = []
+    hidden: list[str] = []
+
+
+class PlanVerdict(Record):
+    """``plan`` is the plan as the runtime will use it: criteria and required suites are the request's and policy's."""
+
+    plan: WorkflowPlan
+    differences: list[str] = []                # what the planner wrote otherwise, one sentence each
+    globs: dict[str, list[str]] = {}           # task id -> effective write globs
+
+
+class Refusal(Record):
+    """A submit that breaks a rule: ``code`` is the error's, ``message`` one line for the model."""
+
+    code: str
+    message: str
+    details: dict[str, Any] = {}
+
+
+class Promotion(Record):
+    ref: str
+    old: str | None
+    new: str
+    note: str | None = None
+    checked_out: bool = False                  # the target's files were updated too
+
+
+Emit = Callable[[str, dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CodingContext:
+    """Where a coding effect runs: given by the kernel, never by the program."""
+
+    run_id: str
+    effect: str                                # key: the idempotency key
+    started_at: float                          # the run's recorded start: commit dates
+    emit: Emit
+
+
+class CodingPort(Protocol):
+    """Errors are the ``EvidenceError`` family, ``SandboxUnavailable``, ``UsageError``."""
+
+    async def plan_check(self, ctx: CodingContext, job: CodingJob, plan: WorkflowPlan, *, base_sha: str, repair: bool) -> PlanVerdict: ...
+
+    async def workspace(self, ctx: CodingContext, job: CodingJob, item: WorkItem | None, *, base_sha: str, round: int) -> WorkspaceRef:
+        """``item`` None: a read-only workspace for planner and reviewers."""
+        ...
+
+    async def freeze(self, ctx: CodingContext, job: CodingJob, workspace: WorkspaceRef, item: WorkItem, output: WorkerOutput, *, round: int, end_tree: str | None) -> WorkerRecord:
+        """``end_tree``: the tree that the agent's last snapshot recorded; None: the workspace's start tree."""
+        ...
+
+    async def compose(self, ctx: CodingContext, job: CodingJob, records: list[WorkerRecord], *, base_sha: str, round: int) -> Candidate: ...
+
+    async def test(self, ctx: CodingContext, job: CodingJob, candidate: Candidate, *, suite_ids: list[str]) -> TestReport: ...
+
+    async def manifest(self, ctx: CodingContext, job: CodingJob, candidate: Candidate, report: TestReport) -> EvidenceManifest: ...
+
+    async def envelope(
+        self,
+        ctx: CodingContext,
+        job: CodingJob,
+        candidate: Candidate,
+        report: TestReport,
+        manifest: EvidenceManifest,
+        synthesis: SynthesisOutput,
+        reviews: dict[str, ReviewOutput],
+        *,
+        usage: dict[str, Any],
+    ) -> CandidateEnvelope: ...
+
+    async def promote(self, ctx: CodingContext, job: CodingJob, envelope: CandidateEnvelope, *, approval: dict[str, Any]) -> Promotion: ...
+
+    async def rebase(self, ctx: CodingContext, job: CodingJob) -> CodingJob:
+        """The same job on the target's present commit."""
+        ...
+
+    async def check(self, ctx: CodingContext, name: str, args: dict[str, Any], value: Any) -> Refusal | None:
+        """A named check of a submit: ``plan`` (args: job, base_sha, repair), ``binding`` (args: candidate, report,
+        manifest, role), ``fast_suites`` (args: job, workspace; runs on the workspace's present tree)."""
+        ...
+
+    async def cleanup(self, run_id: str) -> None:
+        """Removes workspaces and the run's folders; idempotent. The run's own git objects stay until gc."""
+        ...

@@ -1,0 +1,37 @@
+"""The closed list of event types (CLI.md), each with its documented fields."""
+
+from __future__ import annotations
+
+TYPES: dict[str, dict[str, str]] = {
+    "run.created": {"program": "what was started", "repository": "path or null"},
+    "run.started": {"worker": "who runs it", "epoch": "fencing token"},
+    "run.parked": {"waiting": "list of what it waits for"},
+    "run.resumed": {"worker": "who runs it", "epoch": "fencing token", "generation": "number"},
+    "run.ended": {"state": "final state", "outcome": "promoted, report, failed, declined, cancelled or completed", "reason": "code and message, or null"},
+    "program.checkpoint": {"message": "text", "data": "JSON or null"},
+    "agent.started": {"agent": "scoped name", "model": "provider/id", "type": "reason, read or general"},
+    "agent.ended": {"agent": "scoped name", "status": "ok, error or cancelled", "reason": "error code or null", "turns": "count", "usage": "totals"},
+    "model.called": {"agent": "scoped name", "turn": "from 0", "model": "provider/id", "input_tokens": "count", "output_tokens": "count", "usd": "decimal text", "duration_s": "seconds", "repeated": "true when an earlier attempt was in flight at a crash"},
+    "model.failed": {"agent": "scoped name", "turn": "from 0", "attempt": "from 0", "code": "error code", "message": "one line", "retry_in_s": "seconds or null"},
+    "tool.called": {"agent": "scoped name", "turn": "from 0", "tool": "name", "arguments": "JSON, long strings cut"},
+    "tool.ended": {"agent": "scoped name", "turn": "from 0", "tool": "name", "failed": "true for an error answer or a non-zero exit", "summary": "one line", "duration_s": "seconds", "tree": "workspace tree after it, or null"},
+    "command.output": {"agent": "scoped name or null", "text": "at most 4 KiB of what a command printed"},
+    "steering.delivered": {"agent": "scoped name", "turn": "before which it was shown", "text": "message"},
+    "state.changed": {"state": "name", "version": "number"},
+    "budget.warned": {"account": "scope path", "dimension": "usd, tokens, ...", "used": "amount", "limit": "amount"},
+    "budget.exhausted": {"account": "scope path", "dimension": "usd, tokens, ..."},
+    "workspace.created": {"workspace_id": "id", "tree": "start tree", "kind": "overlay or copy"},
+    "workspace.frozen": {"workspace_id": "id", "task_id": "task", "tree": "end tree", "changed_files": "list"},
+    "sandbox.started": {"backend": "name", "enforces": "list", "purpose": "agent, suite or setup"},
+    "sandbox.ended": {"backend": "name", "duration_s": "seconds", "reason": "exit, killed, memory, pids, disk, wall or null"},
+    "network.connected": {"host": "name", "port": "number", "allowed": "true or false"},
+    "candidate.composed": {"candidate": "Candidate record"},
+    "suite.ended": {"suite": "id", "exit_code": "number", "duration_s": "seconds", "passed": "true or false", "artifact": "uri", "candidate_id": "id or null"},
+    "review.ended": {"reviewer": "verifier or refuter", "passed": "true or false", "blocking_issues": "list"},
+    "ask.opened": {"ask": "id", "kind": "approval, choice, text or model", "question": "text", "binding": "digest or null"},
+    "ask.answered": {"ask": "id", "value": "JSON", "by": "who", "channel": "where"},
+    "promotion.done": {"ref": "full ref name", "old": "SHA", "new": "SHA", "note": "text or null"},
+    "artifact.stored": {"name": "name", "uri": "blob uri", "media_type": "type", "bytes": "size"},
+    "lease.taken": {"worker": "who", "epoch": "fencing token"},
+    "lease.lost": {"worker": "who", "epoch": "fencing token"},
+}
