@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from capataz.contracts.canonical import JsonValue
 from capataz.contracts.journal import Usage
-from capataz.contracts.sandbox import Session
+from capataz.contracts.sandbox import Mount, Session
 
 AgentType = Literal["reason", "read", "general"]
 
@@ -119,8 +120,12 @@ class AgentPorts(Protocol):
 
     def emit(self, type: str, **data: JsonValue) -> None: ...
 
-    async def session(self) -> Session:
-        """The agent's sandbox, started at first use on the workspace as the journal says it is."""
+    async def session(self, *, forwards: Mapping[int, Path] | None = None, read_only: tuple[Mount, ...] = ()) -> Session:
+        """The agent's sandbox, started at first use on the workspace as the journal says it is.
+
+        ``forwards`` (loopback port inside -> unix socket of ours) and ``read_only`` (a program's own installation) become
+        part of the ``SandboxSpec``; only the first call of an agent may give them.
+        """
         ...
 
     async def changed(self) -> str | None:
