@@ -52,6 +52,7 @@ class CodingJob(Record):
     target: Target
     policy: Policy
     options: JobOptions = JobOptions()
+    prompts: dict[str, str] = {}               # name -> template, resolved at the start; empty: the bundled ones
 
 
 class WorkspaceRef(Record):
@@ -89,6 +90,52 @@ class Promotion(Record):
     new: str
     note: str | None = None
     checked_out: bool = False                  # the target's files were updated too
+
+
+class Reason(Record):
+    """Why a run failed or was declined: ``code`` is the error's snake-case name."""
+
+    code: str
+    message: str
+    round: int | None = None
+    task: str | None = None
+
+
+class Failure(Record):
+    """One thing that cost a round, as the repair planner sees it. ``task`` None: the candidate as a whole."""
+
+    task: str | None
+    code: str
+    message: str
+
+
+class Finding(Record):
+    task_id: str
+    summary: str
+    unresolved_risks: list[str] = []
+
+
+class ReportOutput(Record):
+    """The result of a plan whose tasks are all read-only."""
+
+    summary: str
+    findings: list[Finding]
+    unresolved_risks: list[str] = []
+
+
+class CodingOutcome(Record):
+    """What a coding program returns. The kernel takes the run's outcome and reason from it and stores ``result`` as the run's.
+
+    ``kind`` marks it, so that any program that returns it ends its run in the same way.
+    """
+
+    kind: Literal["coding_outcome"] = "coding_outcome"
+    outcome: Literal["promoted", "report", "failed", "declined"]
+    reason: Reason | None = None
+    rounds: int = 0                            # rounds begun
+    envelope_digest: str | None = None         # of the last envelope
+    promotion: Promotion | None = None
+    result: SynthesisOutput | ReportOutput | None = None
 
 
 Emit = Callable[[str, dict[str, Any]], None]
