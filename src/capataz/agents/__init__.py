@@ -1,0 +1,1 @@
+"""Agents: harnesses, tools, models, limits."""
