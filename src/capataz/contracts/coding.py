@@ -183,7 +183,10 @@ class CodingPort(Protocol):
         usage: dict[str, Any],
     ) -> CandidateEnvelope: ...
 
-    async def promote(self, ctx: CodingContext, job: CodingJob, envelope: CandidateEnvelope, *, approval: dict[str, Any]) -> Promotion: ...
+    async def promote(self, ctx: CodingContext, job: CodingJob, envelope: CandidateEnvelope, *, approval: dict[str, Any]) -> Promotion:
+        """``approval``: ``{"value": "approve", "binding": envelope.sha256(), "by", "channel", ...}``. Raises ``BindingBroken``
+        when it is for anything else, ``TargetMoved``; writes nothing then."""
+        ...
 
     async def rebase(self, ctx: CodingContext, job: CodingJob) -> CodingJob:
         """The same job on the target's present commit."""

@@ -237,6 +237,10 @@ class SandboxUnavailable(OrchestrationError):
     """A backend cannot enforce what the spec asks; the message says what to install or enable. Nothing ran."""
 
 
+class SetupFailed(OrchestrationError):
+    """A set-up command of the policy failed; the message ends with the end of its log. No layer was kept."""
+
+
 class SandboxFailed(OrchestrationError):
     """The sandbox itself broke; never shown as a command's result."""
 
