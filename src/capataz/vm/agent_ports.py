@@ -1,0 +1,412 @@
+"""What a running agent gets from the kernel: each model and tool call is a sub-effect of its own.
+
+An agent that is started again after a crash (or in a new generation) gets its recorded answers back one by one and
+continues at the first call that is missing, on the files that the last finished tool call left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from capataz.contracts.canonical import JsonValue, digest
+from capataz.contracts.coding import Refusal
+from capataz.contracts.errors import BudgetExhausted, CapatazError, OutputInvalid, error_from_json
+from capataz.contracts.harness import ModelReply, ToolReply
+from capataz.contracts.journal import Batch, EffectCompleted, EffectRequested, EffectRow, EffectStatus, NewAsk, Settlement, Usage
+from capataz.contracts.runtime import Workbench
+from capataz.contracts.sandbox import Mount, Session
+from capataz.contracts.signals import Drained
+from capataz.vm.committer import Part
+from capataz.vm.effect import Effect
+from capataz.vm.effects import coding
+from capataz.vm.inbox import Note
+from capataz.vm.keys import agent_name, sub_key
+
+if TYPE_CHECKING:
+    from capataz.vm.run import Run
+
+ARGUMENT_SHOWN = 400
+
+
+@dataclass(frozen=True, slots=True)
+class _Sub:
+    """One sub-effect: its key parts and what the journal says of it."""
+
+    key: str
+    kind: str
+    name: str
+    input_digest: str
+    repeated: bool
+    started_at: float
+
+
+class JournaledPorts:
+    """``contracts.harness.AgentPorts`` over the journal. ``tree``: the workspace's tree as last recorded."""
+
+    def __init__(self, run: Run, effect: Effect, bench: Workbench, *, model: str, account: str) -> None:
+        self.usage = Usage()
+        self.turns = 0
+        self._run = run
+        self._effect = effect
+        self._bench = bench
+        self._model = model
+        self._account = account
+        self._name = agent_name(effect.scope, effect.name)
+        workspace = effect.input.get("workspace")
+        self._start_tree: str | None = None
+        if workspace is not None:
+            self._start_tree = run.trees.get(workspace["workspace_id"], workspace["tree"])
+        self.tree = self._start_tree
+        self._prepared = False
+        self._preparing = asyncio.Lock()
+        self._refusals: dict[str, int] = {}
+        self._told: set[str] = set()
+
+    # ---- sub-effects ---------------------------------------------------------------------------
+
+    async def _safe_point(self) -> None:
+        """Between sub-effects an agent may be stopped or held without losing anything."""
+        if not self._effect.paused.is_set():
+            self._effect.waiting = {"on": "paused", "agent": self._name}
+            self._run.note_idle()
+            try:
+                await self._effect.paused.wait()
+            finally:
+                self._effect.waiting = None
+        if self._run.draining:
+            raise Drained("the worker is told to stop")
+
+    async def _sub(self, kind: str, name: str, input: JsonValue) -> tuple[_Sub, EffectRow | None]:
+        """The sub-effect and, when its outcome stands, its row (taken over into this generation if it is older)."""
+        input_digest = digest(input)
+        key = sub_key(self._effect.key, kind, name, input_digest)
+        history = self._run.history
+        sub = _Sub(key, kind, name, input_digest, history.in_flight(key), self._run.now())
+        row = history.finished(key)
+        if row is not None and key not in history.rows:
+            self._take_over(sub, row)
+        return sub, row
+
+    def _take_over(self, sub: _Sub, row: EffectRow) -> None:
+        requested = self._requested(sub, row.input, reused_from=row.generation)
+        completed = EffectCompleted(
+            key=sub.key, status=row.status, delivery_no=None, result=row.result, ended_at=self._run.now(), tree=row.end_tree
+        )
+        self._run.committer.soon(Part(Batch(requested=(requested,), completed=(completed,))))
+
+    def _requested(self, sub: _Sub, input: JsonValue, *, reused_from: int | None = None) -> EffectRequested:
+        return EffectRequested(
+            key=sub.key, parent=self._effect.key, scope=self._effect.scope, kind=sub.kind, name=sub.name,
+            input_digest=sub.input_digest, ordinal=0, request_no=None, input=input, started_at=sub.started_at,
+            reused_from=reused_from, tree=self.tree,
+        )
+
+    def _completed(
+        self, sub: _Sub, *, status: EffectStatus = "ok", result: JsonValue = None, error: CapatazError | None = None,
+        usage: Usage | None = None, tree: str | None = None,
+    ) -> EffectCompleted:
+        return EffectCompleted(
+            key=sub.key, status=status, delivery_no=None, result=result, error=error.to_json() if error is not None else None,
+            usage=usage or Usage(), ended_at=self._run.now(), tree=tree, repeated=sub.repeated,
+        )
+
+    def _note(self, sub_kind: str, name: str, input: JsonValue, result: JsonValue, *, batch: Batch | None = None,
+              events: tuple[Any, ...] = ()) -> None:
+        """Journals a sub-effect that needs nobody; durable before whatever follows from it."""
+        input_digest = digest(input)
+        key = sub_key(self._effect.key, sub_kind, name, input_digest)
+        sub = _Sub(key, sub_kind, name, input_digest, False, self._run.now())
+        part = Batch(requested=(self._requested(sub, input),), completed=(self._completed(sub, result=result),))
+        self._run.committer.soon(Part(part, events))
+        if batch is not None:
+            self._run.committer.soon(Part(batch))
+
+    # ---- models --------------------------------------------------------------------------------
+
+    async def model_call(
+        self, *, turn: int, request: JsonValue, estimate: Usage, perform: Callable[[], Awaitable[ModelReply]]
+    ) -> ModelReply:
+        self.turns = max(self.turns, turn + 1)
+        sub, row = await self._sub("model", f"t{turn}", request)
+        if row is not None:
+            return await self._recorded_reply(row)
+        await self._safe_point()
+        priced = replace(estimate, usd=self._price(estimate), turns=1, model_calls=1)
+        reservation = await self._reserve(sub.key, priced)
+        await self._run.committer.durable(
+            Part(Batch(requested=(self._requested(sub, {"turn": turn, "model": self._model}),), reserved=reservation))
+        )
+        self._run.ports.faults.reach("model.before")
+        try:
+            reply = await perform()
+        except BaseException as error:
+            await self._model_failed(sub, error)
+            raise
+        self._run.ports.faults.reach("model.after")
+        return await self._model_answered(sub, turn, reply)
+
+    async def _recorded_reply(self, row: EffectRow) -> ModelReply:
+        if row.status != "ok":
+            raise error_from_json(row.error)
+        self.usage = self.usage + row.usage
+        return ModelReply(response=await self._run.large.inward(row.result), usage=row.usage)
+
+    async def _reserve(self, key: str, usage: Usage) -> tuple[Any, ...]:
+        if not self._run.accounts.path(self._account):
+            return ()
+        while True:
+            try:
+                return (await self._run.accounts.reserve(key, self._account, usage),)
+            except BudgetExhausted as error:
+                if self._effect.args.get("on_exhausted") != "pause":
+                    raise
+                self._effect.waiting = {"on": "budget", "account": error.details.get("account")}
+                self._run.note_idle()
+                try:
+                    await self._run.accounts.changed()
+                finally:
+                    self._effect.waiting = None
+
+    async def _model_failed(self, sub: _Sub, error: BaseException) -> None:
+        await self._run.accounts.release(sub.key, self._account)
+        if isinstance(error, CapatazError):
+            settled = self._settlement_of_nothing(sub.key)
+            self._run.committer.soon(Part(Batch(completed=(self._completed(sub, status="error", error=error),), settled=settled)))
+
+    def _settlement_of_nothing(self, key: str) -> tuple[Any, ...]:
+        return (Settlement(effect=key, usage=Usage()),) if self._run.accounts.path(self._account) else ()
+
+    async def _model_answered(self, sub: _Sub, turn: int, reply: ModelReply) -> ModelReply:
+        usage = replace(
+            reply.usage, usd=self._price(reply.usage), model_calls=1, turns=1, repeated_model_calls=1 if sub.repeated else 0,
+            wall_s=0.0,
+        )
+        settled: tuple[Any, ...] = ()
+        if self._run.accounts.path(self._account):
+            settled = (await self._run.accounts.settle(sub.key, self._account, usage),)
+        self.usage = self.usage + usage
+        result = await self._run.large.outward(reply.response)
+        called = {
+            "agent": self._name, "turn": turn, "model": self._model, "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens, "usd": str(usage.usd),
+            "duration_s": round(self._run.now() - sub.started_at, 3), "repeated": sub.repeated,
+        }
+        part = Part(
+            Batch(completed=(self._completed(sub, result=result, usage=usage),), settled=settled),
+            (("model.called", self._effect.key, called),),
+        )
+        self._run.committer.soon(part)  # whatever follows from the answer is durable only after it
+        return ModelReply(response=reply.response, usage=usage)
+
+    def _price(self, usage: Usage) -> Decimal:
+        return self._run.ports.agents.prices.price(self._model, usage) or Decimal(0)
+
+    # ---- tools ---------------------------------------------------------------------------------
+
+    async def tool_call(
+        self, *, turn: int, position: int, name: str, arguments: JsonValue, writes: bool,
+        perform: Callable[[], Awaitable[ToolReply]],
+    ) -> ToolReply:
+        sub, row = await self._sub("tool", f"t{turn}.{position}:{name}", arguments)
+        if row is not None:
+            return await self._recorded_answer(row)
+        await self._safe_point()
+        shown = {"agent": self._name, "turn": turn, "tool": name, "arguments": _shortened(arguments)}
+        kept = await self._run.large.outward(arguments)
+        await self._run.committer.durable(
+            Part(Batch(requested=(self._requested(sub, kept),)), (("tool.called", self._effect.key, shown),))
+        )
+        self._run.ports.faults.reach("tool.before")
+        try:
+            reply = await perform()
+            if writes and self._start_tree is not None:
+                tree = await self._bench.snapshot()
+                reply = replace(reply, tree=tree)
+                self.tree = tree or self.tree
+        except CapatazError as error:
+            self._run.committer.soon(Part(Batch(completed=(self._completed(sub, status="error", error=error),))))
+            raise
+        self._run.ports.faults.reach("tool.after")
+        await self._tool_answered(sub, turn, name, reply)
+        return reply
+
+    async def _recorded_answer(self, row: EffectRow) -> ToolReply:
+        if row.status != "ok":
+            raise error_from_json(row.error)
+        self.usage = self.usage + row.usage
+        self.tree = row.end_tree or self.tree
+        value = await self._run.large.inward(row.result)
+        return ToolReply(**{**value, "artifacts": tuple(value["artifacts"])})
+
+    async def _tool_answered(self, sub: _Sub, turn: int, name: str, reply: ToolReply) -> None:
+        usage = Usage(tool_calls=1)
+        self.usage = self.usage + usage
+        result = await self._run.large.outward({**asdict(reply), "artifacts": list(reply.artifacts)})
+        ended = {
+            "agent": self._name, "turn": turn, "tool": name, "failed": reply.failed, "summary": reply.summary,
+            "duration_s": round(self._run.now() - sub.started_at, 3), "tree": reply.tree,
+        }
+        part = Part(
+            Batch(completed=(self._completed(sub, result=result, usage=usage, tree=reply.tree),)),
+            (("tool.ended", self._effect.key, ended),),
+        )
+        # A writing call must be a fact before the next one may change the files again.
+        await self._run.committer.durable(part)
+
+    # ---- the program's own checks --------------------------------------------------------------
+
+    async def accept(self, *, turn: int, value: JsonValue) -> str | None:
+        check = self._effect.args.get("accept")
+        if check is None:
+            return None
+        # The tree is part of it: the same words on other files are another submit.
+        sub, row = await self._sub("accept", f"t{turn}", {"value": value, "tree": self.tree})
+        if row is not None:
+            refusal = row.result
+        else:
+            await self._safe_point()
+            refusal = await self._refusal(check, value)
+            requested = self._requested(sub, None)
+            completed = self._completed(sub, result=refusal)
+            await self._run.committer.durable(Part(Batch(requested=(requested,), completed=(completed,))))
+        return None if refusal is None else self._refused(check, refusal)
+
+    async def _refusal(self, check: dict[str, Any], value: JsonValue) -> JsonValue:
+        if "callback" in check:
+            answer = await self._effect.instance.call(check["callback"], [value])
+            return None if answer in (None, True) else Refusal(code=OutputInvalid.code, message=str(answer)).model_dump()
+        refusal = await self._run.ports.coding.check(
+            coding.context(self._run, self._effect), check["check"], check["args"], value
+        )
+        return None if refusal is None else refusal.model_dump(mode="json")
+
+    def _refused(self, check: dict[str, Any], refusal: dict[str, Any]) -> str | None:
+        """What to tell the model; after as many refusals as the check grants, its own error or acceptance."""
+        told = self._refusals.get("submit", 0)
+        if told < check.get("attempts", 1):
+            self._refusals["submit"] = told + 1
+            return str(refusal["message"])
+        if check.get("then") == "accept":
+            return None
+        raise error_from_json({"code": refusal["code"], "message": refusal["message"], "details": refusal.get("details") or {}})
+
+    async def select_context(self, *, turn: int, messages: list[JsonValue]) -> list[JsonValue] | None:
+        callback = self._effect.args.get("context")
+        if callback is None:
+            return None
+        number = callback["callback"] if isinstance(callback, dict) else callback
+        selected = await self._effect.instance.call(number, [messages])
+        if not isinstance(selected, list):
+            raise OutputInvalid("context= must return the list of messages that the model is to see")
+        return selected
+
+    # ---- steering ------------------------------------------------------------------------------
+
+    async def steering(self, *, turn: int) -> list[str]:
+        recorded = self._recorded_notes(turn)
+        if recorded is not None:
+            return recorded
+        if self._run.history.turn_asked(self._effect.key, f"t{turn}"):
+            return []  # this call was made without: its prompt must stay what it was
+        notes = self._run.inbox.notes_for(self._effect, self._name, self._told)
+        if notes:
+            self._deliver(turn, notes)
+        return [note.text for note in notes]
+
+    def _recorded_notes(self, turn: int) -> list[str] | None:
+        key = sub_key(self._effect.key, "steering", f"t{turn}", digest({"turn": turn}))
+        row = self._run.history.finished(key)
+        if row is None:
+            return None
+        if key not in self._run.history.rows:
+            sub = _Sub(key, "steering", f"t{turn}", digest({"turn": turn}), False, self._run.now())
+            self._take_over(sub, row)
+        self._told.update(note["id"] for note in row.result)
+        return [note["text"] for note in row.result]
+
+    def _deliver(self, turn: int, notes: list[Note]) -> None:
+        self._told.update(note.id for note in notes)
+        done = tuple(note.seq for note in notes if note.seq is not None)
+        events = tuple(
+            ("steering.delivered", self._effect.key, {"agent": self._name, "turn": turn, "text": note.text}) for note in notes
+        )
+        result = [{"id": note.id, "text": note.text} for note in notes]
+        self._note("steering", f"t{turn}", {"turn": turn}, result, batch=Batch(inbox_done=done), events=events)
+
+    # ---- the rest ------------------------------------------------------------------------------
+
+    def emit(self, type: str, **data: JsonValue) -> None:
+        self._run.emit(type, self._effect.key, {"agent": self._name, **data})
+
+    async def session(self, *, forwards: Mapping[int, Path] | None = None, read_only: tuple[Mount, ...] = ()) -> Session:
+        async with self._preparing:
+            if not self._prepared:
+                await self._prepare()
+                self._prepared = True
+        return await self._bench.session(forwards=forwards, read_only=read_only)
+
+    async def _prepare(self) -> None:
+        """The files as the journal says they are: a dead worker, or an earlier generation, may have left others."""
+        again = self._effect.repeated or self._run.record.generation > 0
+        if self.tree is not None and (again or self.tree != self._effect.input["workspace"]["tree"]):
+            await self._bench.restore(self.tree)
+
+    async def changed(self) -> str | None:
+        return self.tree
+
+    async def store(self, data: bytes, *, name: str, media_type: str) -> str:
+        self._run.ports.faults.reach("blob.before")
+        uri = await self._run.ports.blobs.put(data)
+        self._run.ports.faults.reach("blob.after")
+        stored = {"name": name, "uri": uri, "media_type": media_type, "bytes": len(data)}
+        self._run.emit("artifact.stored", self._effect.key, stored)
+        return uri
+
+    async def ask(self, question: str, options: list[str] | None) -> str:
+        """A question of the agent to a person: a sub-effect that parks the run like any ask."""
+        given = {"question": question, "options": options}
+        sub, row = await self._sub("ask", question[:40].replace("\n", " "), given)
+        if row is not None:
+            return str(row.result)
+        ask_id = "a" + digest([self._run.run_id, self._run.record.generation, sub.key])[:15]
+        kind = "choice" if options else "text"
+        if sub.key not in self._run.history.rows:
+            await self._open_ask(sub, ask_id, kind, given)
+        self._effect.waiting = {"on": "asks", "ask": ask_id, "due": None}
+        self._run.note_idle()
+        try:
+            record = await self._run.inbox.answer(ask_id, None)
+        finally:
+            self._effect.waiting = None
+        assert record is not None
+        data = {"ask": ask_id, "value": record.answer, "by": record.answered_by, "channel": record.answer_channel}
+        part = Batch(completed=(self._completed(sub, result=record.answer),))
+        await self._run.committer.durable(Part(part, (("ask.answered", self._effect.key, data),)))
+        return str(record.answer)
+
+    async def _open_ask(self, sub: _Sub, ask_id: str, kind: str, given: dict[str, Any]) -> None:
+        ask = NewAsk(
+            ask_id=ask_id, effect=sub.key, kind=kind, question=given["question"], options=given["options"], schema=None,
+            context={"agent": self._name}, approvers=(), channel=None, risk=None, binding=None, opened_at=sub.started_at,
+            expires_at=None,
+        )
+        opened = {"ask": ask_id, "kind": kind, "question": given["question"], "binding": None}
+        await self._run.committer.durable(
+            Part(Batch(requested=(self._requested(sub, given),), asks=(ask,)), (("ask.opened", self._effect.key, opened),))
+        )
+
+
+def _shortened(value: JsonValue) -> JsonValue:
+    """Arguments as an event shows them: long strings are cut."""
+    if isinstance(value, str) and len(value) > ARGUMENT_SHOWN:
+        return value[:ARGUMENT_SHOWN] + f"… ({len(value)} characters)"
+    if isinstance(value, dict):
+        return {k: _shortened(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_shortened(v) for v in value[:50]]
+    return value

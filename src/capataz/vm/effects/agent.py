@@ -1,0 +1,133 @@
+"""Agents: a harness owns the conversation; the kernel journals every model and tool call of it (``vm.agent_ports``)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from capataz.contracts.canonical import JsonValue
+from capataz.contracts.coding import WorkspaceRef
+from capataz.contracts.errors import CapatazError, UnknownPrice
+from capataz.contracts.harness import AgentLimits, AgentOutcome, AgentTask
+from capataz.contracts.journal import Usage
+from capataz.vm.agent_ports import JournaledPorts
+from capataz.vm.committer import Part
+from capataz.vm.effect import Completion, Done, Effect
+from capataz.vm.keys import agent_name
+
+if TYPE_CHECKING:
+    from capataz.vm.run import Run
+
+
+def identity(run: Run, input: Any) -> JsonValue:
+    """Prompt, data, resolved model, output schema, tools, reads and writes, and the workspace's tree at its start."""
+    harness = input.get("harness") or "agno"
+    added = {
+        "model": _model(run, input),
+        "tools": run.ports.agents.identity(
+            type=input["type"], tools=_names(input), output_schema=input.get("output_schema"), harness=harness
+        ),
+    }
+    workspace = input.get("workspace")
+    if workspace is not None:
+        added["workspace_tree"] = run.trees.get(workspace["workspace_id"], workspace["tree"])
+    return {**input, **added}
+
+
+def _model(run: Run, input: Any) -> str:
+    try:
+        return run.ports.agents.resolve(input.get("model"), run.options)
+    except CapatazError:
+        return str(input.get("model"))  # refused, with the reason, when it is performed
+
+
+def _names(input: Any) -> tuple[str, ...] | None:
+    tools = input.get("tools")
+    return None if tools is None else tuple(tools)
+
+
+def _workspace(effect: Effect) -> WorkspaceRef | None:
+    given = effect.input.get("workspace")
+    return None if given is None else WorkspaceRef.model_validate(given)
+
+
+def at_request(run: Run, effect: Effect) -> Part:
+    started = {"agent": agent_name(effect.scope, effect.name), "model": _model(run, effect.input), "type": effect.input["type"]}
+    return Part(events=(("agent.started", effect.key, started),))
+
+
+def at_completion(run: Run, completion: Completion) -> Part:
+    effect = completion.effect
+    result = completion.done.result or {}
+    data = {
+        "agent": agent_name(effect.scope, effect.name), "status": completion.status,
+        "reason": completion.error.code if completion.error is not None else None,
+        "turns": result.get("turns", completion.error.details.get("turns", 0) if completion.error is not None else 0),
+        "usage": result.get("usage", {}),
+    }
+    return Part(events=(("agent.ended", effect.key, data),))
+
+
+def _task(run: Run, effect: Effect, model: str) -> AgentTask:
+    given, args = effect.input, effect.args
+    workspace = _workspace(effect)
+    limits = AgentLimits(
+        max_turns=args.get("max_turns") or run.options.get("max_turns") or AgentLimits().max_turns,
+        command_timeout_s=run.options.get("command_timeout_s") or AgentLimits().command_timeout_s,
+    )
+    scoped = workspace is not None and given["type"] == "general"
+    return AgentTask(
+        run_id=run.run_id, key=effect.key, name=agent_name(effect.scope, effect.name), type=given["type"], prompt=given["prompt"],
+        data=given.get("data"), model=model, output_schema=given.get("output_schema"), tools=_names(given), limits=limits,
+        write_globs=tuple(workspace.write_globs) if scoped and workspace is not None else None,
+        protected=tuple(workspace.protected) if workspace is not None else (),
+        guidance=run.ports.agents.guidance(run.record), harness=given.get("harness") or "agno",
+        granted=tuple(args.get("granted") or ()),
+    )
+
+
+async def perform(run: Run, effect: Effect) -> Done:
+    model = run.ports.agents.resolve(effect.input.get("model"), run.options)
+    account = _account(run, effect)
+    if run.accounts.has_money_limit(account) and run.ports.agents.prices.price(model, Usage(input_tokens=1, output_tokens=1)) is None:
+        raise UnknownPrice(f"{model} has no known price and the run has a money budget; give a price in [models] or lift the budget")
+    harness = run.ports.agents.harness(effect.input.get("harness") or "agno")
+    started = time.monotonic()
+    bench = await run.ports.agents.bench(
+        run.record, _workspace(effect), agent=agent_name(effect.scope, effect.name), type=effect.input["type"],
+        emit=lambda type, data: run.emit(type, effect.key, data),
+    )
+    ports = JournaledPorts(run, effect, bench, model=model, account=account)
+    try:
+        outcome = await harness.run(_task(run, effect, model), ports)
+    except CapatazError as error:
+        error.details.setdefault("turns", ports.turns)
+        error.transcript = error.transcript or _transcript(run, effect)
+        raise
+    finally:
+        await bench.close()
+    usage = Usage(agents=1, sandbox_s=bench.sandbox_s)
+    return Done(_result(run, effect, outcome, ports, time.monotonic() - started), usage, tree=ports.tree)
+
+
+def _account(run: Run, effect: Effect) -> str:
+    """The account that the agent's calls are booked on: its own when it has limits, else its scope's."""
+    limits = effect.args.get("budget")
+    if not limits:
+        return effect.scope
+    own = f"{effect.scope}/" if effect.scope else ""
+    account = f"{own}@{effect.name.replace('/', '_')}.{effect.identity.input_digest[:8]}.{effect.identity.ordinal}"
+    run.open_account(account, limits)
+    return account
+
+
+def _result(run: Run, effect: Effect, outcome: AgentOutcome, ports: JournaledPorts, wall_s: float) -> JsonValue:
+    return {
+        "output": outcome.output, "text": outcome.text, "turns": outcome.turns,
+        "usage": ports.usage.to_json(), "transcript": _transcript(run, effect), "wall_s": round(wall_s, 3),
+    }
+
+
+def _transcript(run: Run, effect: Effect) -> str:
+    """Where the conversation can be read: the agent's own rows in the journal."""
+    return f"journal:{run.run_id}/{effect.key}"

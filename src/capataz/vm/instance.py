@@ -1,0 +1,321 @@
+"""A program under way: its process, the order of its requests and of what is delivered to it.
+
+Three phases that a run passes without a seam (VM.md, promises 2-4): *replay* hands out the journal's deliveries and
+compares every request with the journal; *merging* (a new generation) hands out old results by key; *live* performs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from capataz.contracts.canonical import JsonValue
+from capataz.contracts.errors import EffectCancelled, NondeterminismError, error_from_json
+from capataz.contracts.journal import Batch, EffectCompleted, EffectRequested, EffectRow
+from capataz.vm.committer import Part
+from capataz.vm.effect import Completion, Done, Effect
+from capataz.vm.keys import Identities
+from capataz.vm.pipe import Pipe
+
+if TYPE_CHECKING:
+    from capataz.vm.run import Run
+
+REPLAY_CHUNK = 200
+COLLECT_S = 0.002  # how long a completion waits for the requests that follow from it, to share one commit
+
+
+class Instance:
+    """``parent``: the key of the child effect that this program is, None for the run's own. ``scope``: its prefix."""
+
+    def __init__(self, run: Run, *, parent: str | None, scope: str, start: dict[str, Any]) -> None:
+        self.run = run
+        self.parent = parent
+        self.scope = scope
+        self.effects: dict[int, Effect] = {}
+        self.idle = False
+        self._start_frame = {"t": "start", "scope": scope, **start}
+        self._history = run.history.program(parent)
+        self._identities = Identities()
+        self._replayed = 0
+        self._delivered = 0
+        self._live = False
+        self._merge: dict[int, tuple[int, EffectRow]] = {}
+        self._inline: deque[Completion] = deque()
+        self._ready: deque[Completion] = deque()
+        self._wake = asyncio.Event()
+        self._to_start: list[Effect] = []
+        self._pending: list[Part] = []
+        self._pipe: Pipe | None = None
+
+    # ---- life ----------------------------------------------------------------------------------
+
+    async def execute(self) -> JsonValue:
+        """Runs the program to its end and returns its result as JSON. Raises the program's error."""
+        async with Pipe.open(self.run.zygote) as pipe:
+            self._pipe = pipe
+            frame = await pipe.ask(self._start_frame)
+            while True:
+                await self._admit(frame)
+                if frame["t"] != "batch":
+                    return await self._end(frame)
+                items = await self._next_items()
+                frame = await self._deliver(items)
+
+    async def _end(self, frame: dict[str, Any]) -> JsonValue:
+        if not self._live and not self._replay_complete():
+            raise self._unasked()
+        await self._commit()
+        if frame["t"] == "failed":
+            raise error_from_json(frame["error"])
+        return frame["result"]
+
+    async def call(self, callback: int, args: JsonValue) -> JsonValue:
+        """Runs a pure callback of the program (``accept=``, ``context=``)."""
+        assert self._pipe is not None
+        return await self._pipe.call(callback, args)
+
+    async def fork(self, no: int, env: dict[str, str]) -> JsonValue:
+        """Runs a step's function in a child of the program process; cancelling kills it."""
+        assert self._pipe is not None
+        return await self._pipe.fork(no, env)
+
+    # ---- requests ------------------------------------------------------------------------------
+
+    async def _admit(self, frame: dict[str, Any]) -> None:
+        for request in frame.get("requests", ()):
+            await self._admit_request(request)
+        for cancel in frame.get("cancels", ()):
+            await self._cancel(cancel[0], cancel[1] or "cancelled by the program")
+
+    async def _admit_request(self, request: dict[str, Any]) -> None:
+        effect = await self._effect(request)
+        self.effects[effect.no] = effect
+        row = self._history.by_number.get(effect.no)
+        if row is not None:
+            self._check_order(effect, row)
+            effect.started_at = row.started_at
+            if row.status == "requested":
+                effect.repeated = True
+                self._to_start.append(effect)
+            return
+        old = self.run.history.reusable.get(effect.key)
+        await self._journal_request(effect, reused_from=old.generation if old is not None else None)
+        if old is not None:
+            order = old.delivery_no if old.delivery_no is not None else effect.no
+            self._merge[effect.no] = (order, old)
+            return
+        effect.repeated = self.run.history.in_flight(effect.key)
+        inline = self.run.inline(effect)
+        if inline is None:
+            self._to_start.append(effect)
+        else:
+            self._inline.append(inline)
+
+    async def _effect(self, request: dict[str, Any]) -> Effect:
+        kind, name, scope = request["kind"], request["name"], request["scope"]
+        input = request["input"]
+        identity = self._identities.identify(scope, kind, name, self.run.inputs_of(kind, input))
+        return Effect(
+            instance=self, no=request["no"], kind=kind, name=name, scope=scope, input=input, args=request.get("args") or {},
+            site=request.get("site", ""), identity=identity, started_at=self.run.now(),
+        )
+
+    def _check_order(self, effect: Effect, row: EffectRow) -> None:
+        if row.key == effect.key:
+            return
+        raise NondeterminismError(
+            f"{effect.site}: unchanged code asked for {effect.key}, but the journal of this run has {row.key} at this place; "
+            "nothing was run. A program must depend only on its input and on what its effects return "
+            "(use now(), random and step()); to go on with edited code use `capataz resume RUN --with FILE`",
+            site=effect.site, asked=effect.key, journal=row.key,
+        )
+
+    def _unasked(self) -> NondeterminismError:
+        missing = next((row for no, row in sorted(self._history.by_number.items()) if no not in self.effects), None)
+        last = max(self.effects.values(), key=lambda e: e.no, default=None)
+        where = f"{last.site}: after this line " if last is not None else ""
+        what = missing.key if missing is not None else "an effect"
+        return NondeterminismError(
+            f"{where}unchanged code no longer asks for {what}, which the journal of this run has; nothing was run",
+            site=last.site if last is not None else None, journal=what,
+        )
+
+    async def _journal_request(self, effect: Effect, *, reused_from: int | None) -> None:
+        identity = effect.identity
+        requested = EffectRequested(
+            key=effect.key, parent=self.parent, scope=identity.scope, kind=identity.kind, name=identity.name,
+            input_digest=identity.input_digest, ordinal=identity.ordinal, request_no=effect.no,
+            input=await self.run.kept_input(effect), started_at=effect.started_at, reused_from=reused_from,
+            tree=self.run.start_tree(effect),
+        )
+        part = self.run.request_part(effect) if reused_from is None else Part()
+        self._pending.append(Part(Batch(requested=(requested,))))
+        if part != Part():
+            self._pending.append(part)
+
+    # ---- cancellation --------------------------------------------------------------------------
+
+    async def _cancel(self, no: int, reason: str) -> None:
+        effect = self.effects.get(no)
+        if effect is None or effect.ended or effect.cancelled is not None or no in self._merge:
+            return
+        row = self._history.by_number.get(no)
+        if row is not None and row.status != "requested":
+            return  # its recorded end is or will be delivered
+        effect.cancelled = reason
+        if effect.task is not None:
+            effect.task.cancel()
+            return
+        was_inline = [c for c in self._inline if c.effect is effect]
+        if not was_inline:
+            self._to_start = [e for e in self._to_start if e is not effect]
+            self._inline.append(self.cancelled(effect))
+
+    def cancelled(self, effect: Effect) -> Completion:
+        error = EffectCancelled(effect.cancelled or "cancelled", run_id=self.run.run_id, effect=effect.key)
+        return Completion(effect, "cancelled", self.run.now(), error=error)
+
+    def cancel(self, no: int, reason: str) -> None:
+        """Cancels an effect from outside the program (``Handle.cancel`` of another task, an operator)."""
+        effect = self.effects[no]
+        if not effect.ended and effect.cancelled is None:
+            effect.cancelled = reason
+            if effect.task is not None:
+                effect.task.cancel()
+            else:
+                self.complete(self.cancelled(effect))
+
+    # ---- deliveries ----------------------------------------------------------------------------
+
+    async def _next_items(self) -> list[Completion | EffectRow]:
+        if not self._live:
+            rows = self._next_replayed()
+            if rows:
+                return list(rows)
+            if not self._replay_complete():
+                raise self._unasked()
+            self._live = True
+        if self._merge:
+            return [self._next_merged()]
+        if self._inline:
+            return list(_drain(self._inline))
+        await self._commit()
+        self._start_effects()
+        while not self._ready:
+            self.idle = True
+            self.run.note_idle()
+            self._wake.clear()
+            await self._wake.wait()
+        self.idle = False
+        return list(_drain(self._ready))
+
+    def _next_replayed(self) -> list[EffectRow]:
+        rows: list[EffectRow] = []
+        deliveries = self._history.deliveries
+        while self._replayed < len(deliveries) and len(rows) < REPLAY_CHUNK:
+            row = deliveries[self._replayed]
+            if row.request_no not in self.effects:
+                break
+            rows.append(row)
+            self._replayed += 1
+        return rows
+
+    def _replay_complete(self) -> bool:
+        return self._replayed == len(self._history.deliveries) and all(no in self.effects for no in self._history.by_number)
+
+    def _next_merged(self) -> Completion:
+        no = min(self._merge, key=lambda n: self._merge[n][0])
+        _, row = self._merge.pop(no)
+        effect = self.effects[no]
+        done = Done(row.result, tree=row.end_tree)
+        return Completion(effect, "ok", self.run.now(), done, reused_from=row.generation)
+
+    async def _deliver(self, items: list[Completion | EffectRow]) -> dict[str, Any]:
+        assert self._pipe is not None
+        wire: list[dict[str, Any]] = []
+        for item in items:
+            wire.append(await self._replay_item(item) if isinstance(item, EffectRow) else await self._fresh_item(item))
+        reply = self._pipe.send_deliveries(wire)
+        if self._pending and any(isinstance(item, Completion) for item in items):
+            await asyncio.wait([reply], timeout=COLLECT_S)
+            if not reply.done():
+                await self._commit()
+        return await reply
+
+    async def _replay_item(self, row: EffectRow) -> dict[str, Any]:
+        self._delivered += 1
+        effect = self.effects[row.request_no]  # type: ignore[index]
+        effect.ended = True
+        self.run.observe(effect, row.end_tree, await self.run.large.inward(row.result))
+        if row.status == "ok":
+            return {"no": effect.no, "ok": await self.run.large.inward(row.result), "now": row.ended_at}
+        return {"no": effect.no, "error": row.error, "now": row.ended_at}
+
+    async def _fresh_item(self, completion: Completion) -> dict[str, Any]:
+        effect = completion.effect
+        effect.ended = True
+        number = self._delivered
+        self._delivered += 1
+        done = completion.done
+        error = completion.error.to_json() if completion.error is not None else None
+        kept = await self.run.large.outward(done.result)
+        row = EffectCompleted(
+            key=effect.key, status=completion.status, delivery_no=number, result=kept, error=error, usage=done.usage,
+            ended_at=completion.ended_at, tree=done.tree, repeated=completion.repeated,
+        )
+        self._pending.append(Part(Batch(completed=(row,))))
+        self._pending.extend(done.parts)
+        if completion.reused_from is None:
+            self._pending.append(self.run.completion_part(completion))
+        value = await self.run.large.inward(done.result)
+        self.run.observe(effect, done.tree, value)
+        answer = {"ok": value} if error is None else {"error": error}
+        return {"no": effect.no, **answer, "now": completion.ended_at}
+
+    # ---- performing ----------------------------------------------------------------------------
+
+    async def _commit(self) -> None:
+        if not self._pending:
+            return
+        parts, self._pending = self._pending, []
+        for part in parts[:-1]:
+            self.run.committer.soon(part)
+        await self.run.committer.durable(parts[-1])
+
+    def _start_effects(self) -> None:
+        if self.run.draining:
+            for effect in self._to_start:
+                effect.suspended = True
+            return
+        effects, self._to_start = self._to_start, []
+        for effect in effects:
+            effect.suspended = False
+            effect.task = asyncio.create_task(self._perform(effect), name=effect.key)
+
+    async def _perform(self, effect: Effect) -> None:
+        completion = await self.run.perform(effect)
+        if completion is None:
+            effect.suspended = True
+            self.run.note_idle()
+            return
+        self.complete(completion)
+
+    def complete(self, completion: Completion) -> None:
+        self._ready.append(completion)
+        self._wake.set()
+
+    def unfinished(self) -> list[Effect]:
+        """Effects that were asked for and have no end yet."""
+        return [effect for effect in self.effects.values() if not effect.ended]
+
+    @property
+    def quiet(self) -> bool:
+        """Idle, and nothing is ready to be delivered."""
+        return self.idle and not self._ready
+
+
+def _drain(queue: deque[Completion]) -> list[Completion]:
+    items = list(queue)
+    queue.clear()
+    return items

@@ -1,0 +1,40 @@
+"""Large values live in the blob store; the journal holds a reference (VM.md, "How it works")."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from capataz.contracts.blobs import Blobs
+from capataz.contracts.canonical import JsonValue, canonical_bytes, to_json
+
+LIMIT_BYTES = 64 << 10
+_MARK = "$blob"
+
+
+class LargeValues:
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    async def outward(self, value: Any) -> JsonValue:
+        """The form that the journal keeps: the value, or a reference to its canonical bytes."""
+        if _surely_small(value):
+            return value
+        data = canonical_bytes(value)
+        if len(data) <= LIMIT_BYTES and not is_reference(value):
+            return to_json(value)
+        return {_MARK: await self._blobs.put(data), "bytes": len(data)}
+
+    async def inward(self, kept: JsonValue) -> JsonValue:
+        """The value behind what the journal keeps."""
+        if is_reference(kept):
+            return json.loads(await self._blobs.get(kept[_MARK]))
+        return kept
+
+
+def is_reference(value: JsonValue) -> bool:
+    return isinstance(value, dict) and set(value) == {_MARK, "bytes"}
+
+
+def _surely_small(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float)) or (isinstance(value, str) and len(value) < LIMIT_BYTES // 4)
