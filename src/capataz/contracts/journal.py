@@ -40,14 +40,17 @@ class Usage:
     artifact_bytes: int = 0
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(**{f: getattr(self, f) + getattr(other, f) for f in Usage.__slots__})
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.__slots__})
 
     def to_json(self) -> dict[str, Any]:
-        return {f: (str(v) if isinstance(v := getattr(self, f), Decimal) else v) for f in Usage.__slots__}
+        """``usd`` as decimal text."""
+        return {**{name: getattr(self, name) for name in Usage.__slots__}, "usd": str(self.usd)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Usage:
-        return cls(**{k: (Decimal(v) if k == "usd" else v) for k, v in data.items() if k in cls.__slots__})
+        known: dict[str, Any] = {name: value for name, value in data.items() if name in cls.__slots__}
+        known["usd"] = Decimal(known.get("usd", 0))
+        return cls(**known)
 
 
 # ---- runs --------------------------------------------------------------------------------------

@@ -13,23 +13,21 @@ from typing import Any
 from capataz.contracts.errors import BudgetExhausted
 from capataz.contracts.journal import AccountLimit, AccountRecord, Reservation, Settlement, Usage
 
-Amount = Decimal | float | int
-
-_DIMENSIONS: dict[str, Callable[[Usage], Amount]] = {
+_DIMENSIONS: dict[str, Callable[[Usage], Decimal]] = {
     "usd": lambda u: u.usd,
-    "tokens": lambda u: u.input_tokens + u.output_tokens,
-    "turns": lambda u: u.turns,
-    "agents": lambda u: u.agents,
-    "tool_calls": lambda u: u.tool_calls,
-    "wall_s": lambda u: u.wall_s,
-    "sandbox_s": lambda u: u.sandbox_s,
+    "tokens": lambda u: Decimal(u.input_tokens + u.output_tokens),
+    "turns": lambda u: Decimal(u.turns),
+    "agents": lambda u: Decimal(u.agents),
+    "tool_calls": lambda u: Decimal(u.tool_calls),
+    "wall_s": lambda u: Decimal(str(u.wall_s)),
+    "sandbox_s": lambda u: Decimal(str(u.sandbox_s)),
 }
 WARN_AT = Decimal("0.8")
 
 
 @dataclass
 class _Account:
-    limits: dict[str, Amount]
+    limits: dict[str, Decimal]
     used: Usage = field(default_factory=Usage)
     reserved: dict[str, Usage] = field(default_factory=dict[str, Usage])
     warned: set[str] = field(default_factory=set[str])
@@ -61,7 +59,7 @@ class Accounts:
         """Opens an account or changes its limits (``topup``); the record is for the journal."""
         known = self._accounts.setdefault(account, _Account({}))
         known.limits.update(_amounts(limits))
-        return AccountLimit(account=account, limits={k: str(v) if isinstance(v, Decimal) else v for k, v in known.limits.items()})
+        return AccountLimit(account=account, limits={k: str(v) for k, v in known.limits.items()})
 
     async def changed(self) -> None:
         """Waits until a limit was raised or a reservation ended."""
@@ -138,11 +136,11 @@ class Accounts:
     def _warn(self, name: str, account: _Account, effect: str) -> None:
         for dimension, limit in account.limits.items():
             used = _DIMENSIONS[dimension](account.used)
-            if dimension not in account.warned and limit and Decimal(str(used)) >= WARN_AT * Decimal(str(limit)):
+            if dimension not in account.warned and limit and used >= WARN_AT * limit:
                 account.warned.add(dimension)
                 data = {"account": name, "dimension": dimension, "used": str(used), "limit": str(limit)}
                 self._emit("budget.warned", effect, data)
 
 
-def _amounts(limits: Mapping[str, Any]) -> dict[str, Amount]:
-    return {k: Decimal(str(v)) if k == "usd" else v for k, v in limits.items() if v is not None and k in _DIMENSIONS}
+def _amounts(limits: Mapping[str, Any]) -> dict[str, Decimal]:
+    return {k: Decimal(str(v)) for k, v in limits.items() if v is not None and k in _DIMENSIONS}

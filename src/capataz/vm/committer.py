@@ -68,6 +68,9 @@ class Committer:
             done, self._done = self._done, None
             parts, self._parts = self._parts, []
             batch = self._assemble(parts)
+            if self._broken is not None:
+                self._fail(self._broken, done)
+                return
             try:
                 self._faults.reach("journal.commit.before")
                 await self._journal.commit(self.lease, batch)
@@ -79,6 +82,11 @@ class Committer:
             for event in batch.events:
                 for listener in self.listeners:
                     listener(event)
+
+    def poison(self, error: BaseException) -> None:
+        """From now on nothing is written: every call raises ``error``."""
+        if self._broken is None:
+            self._broken = error
 
     def _fail(self, error: BaseException, done: asyncio.Future[None]) -> None:
         self._broken = error

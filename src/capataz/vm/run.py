@@ -63,6 +63,7 @@ class Run:
         self.cancel_reason = ""
         self.instances: list[Instance] = []
         self.trees: dict[str, str] = {}        # workspace id -> its tree as last recorded
+        self.quiet_changed = asyncio.Event()   # for whoever puts questions to a person
         self._idle = asyncio.Event()
         self._stopped = asyncio.Event()
 
@@ -272,6 +273,17 @@ class Run:
     def note_idle(self) -> None:
         """Something became quiet: look whether the whole run is."""
         self._idle.set()
+        self.quiet_changed.set()
+
+    def waiting_asks(self) -> list[str]:
+        """Ids of the questions that effects in flight wait for."""
+        waits = [e.waiting for e in self._in_flight() if e.waiting is not None]
+        return [w["ask"] for w in waits if w["on"] == "asks"]
+
+    def park_on_asks(self) -> None:
+        """The person at the terminal leaves the question open."""
+        self.parking = replace(self.parking, asks=True)
+        self.note_idle()
 
     async def _watch_quiet(self) -> None:
         """Returns when the run should park."""
@@ -313,6 +325,11 @@ class Run:
         for effect in self._in_flight():
             if effect.waiting is not None:
                 self._idle.set()
+
+    def lose(self, lost: LeaseLost) -> None:
+        """The lease is gone: nothing may be written any more, and everything in flight stops."""
+        self.committer.poison(lost)
+        self._stopped.set()
 
     async def _deadline(self) -> None:
         """Ends when the run's running time is used up; waits for people do not count."""
@@ -394,8 +411,8 @@ class Run:
             if effect.cancelled is None:
                 raise
             return effect.instance.cancelled(effect)
-        except LeaseLost:
-            self._stopped.set()
+        except LeaseLost as lost:
+            self.lose(lost)
             return None
         except Signal:
             return None
