@@ -245,6 +245,10 @@ class SandboxFailed(OrchestrationError):
     """The sandbox itself broke; never shown as a command's result."""
 
 
+class GitFailed(OrchestrationError):
+    """Git itself broke: a full disk, damaged or missing objects, a time limit; the message has git's own words."""
+
+
 class ProviderRejected(OrchestrationError):
     """400, 401, 403, 404, unknown model or missing key: not retried."""
 
