@@ -17,7 +17,7 @@ class ProgramHistory:
 
 
 class History:
-    """``rows``: of the generation that goes on. ``earlier``: of the generation before, when this one has just begun."""
+    """``rows``: of the generation that goes on. ``earlier``: of all generations before, oldest first."""
 
     def __init__(self, rows: list[EffectRow], earlier: list[EffectRow]) -> None:
         self._programs: defaultdict[str | None, ProgramHistory] = defaultdict(ProgramHistory)
@@ -44,6 +44,11 @@ class History:
         program.by_number[row.request_no] = row
         if row.delivery_no is not None:
             program.deliveries.append(row)
+
+    @staticmethod
+    def merge_order(row: EffectRow) -> tuple[int, int]:
+        """Old deliveries are handed out in the order of the newest generation that had them."""
+        return -row.generation, row.delivery_no if row.delivery_no is not None else -1
 
     def program(self, parent: str | None) -> ProgramHistory:
         return self._programs[parent]

@@ -40,7 +40,7 @@ class Instance:
         self._replayed = 0
         self._delivered = 0
         self._live = False
-        self._merge: dict[int, tuple[int, EffectRow]] = {}
+        self._merge: dict[int, tuple[tuple[int, int], EffectRow]] = {}
         self._inline: deque[Completion] = deque()
         self._ready: deque[Completion] = deque()
         self._wake = asyncio.Event()
@@ -102,8 +102,7 @@ class Instance:
         old = self.run.history.reusable.get(effect.key)
         await self._journal_request(effect, reused_from=old.generation if old is not None else None)
         if old is not None:
-            order = old.delivery_no if old.delivery_no is not None else effect.no
-            self._merge[effect.no] = (order, old)
+            self._merge[effect.no] = (self.run.history.merge_order(old), old)
             return
         effect.repeated = self.run.history.in_flight(effect.key)
         inline = self.run.inline(effect)

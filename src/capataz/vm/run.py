@@ -18,6 +18,7 @@ from capataz.contracts.journal import (
     FINAL_STATES,
     Batch,
     EffectCompleted,
+    EffectRow,
     InboxItem,
     Lease,
     NewEvent,
@@ -72,11 +73,7 @@ class Run:
     @classmethod
     async def open(cls, ports: Ports, lease: Lease, parking: Parking) -> Run:
         record = await ports.journal.get_run(lease.run_id)
-        rows = await ports.journal.effects(lease.run_id, generation=record.generation)
-        earlier = []
-        if record.generation > 0:
-            earlier = await ports.journal.effects(lease.run_id, generation=record.generation - 1)
-        run = cls(ports, lease, record, History(rows, earlier), parking)
+        run = cls(ports, lease, record, await _read_history(ports, record), parking)
         run.accounts.restore(await ports.journal.accounts(lease.run_id))
         return run
 
@@ -184,11 +181,7 @@ class Run:
 
     async def _reload(self) -> None:
         await self.committer.flush()
-        rows = await self.ports.journal.effects(self.run_id, generation=self.record.generation)
-        earlier = []
-        if self.record.generation > 0:
-            earlier = await self.ports.journal.effects(self.run_id, generation=self.record.generation - 1)
-        self.history = History(rows, earlier)
+        self.history = await _read_history(self.ports, self.record)
         self.trees.clear()
 
     # ---- ends ----------------------------------------------------------------------------------
@@ -448,6 +441,14 @@ class Run:
 
     def add_listener(self, listener: Callable[[NewEvent], None]) -> None:
         self.committer.listeners.append(listener)
+
+
+async def _read_history(ports: Ports, record: RunRecord) -> History:
+    rows = await ports.journal.effects(record.run_id, generation=record.generation)
+    earlier: list[EffectRow] = []
+    for generation in range(record.generation):
+        earlier += await ports.journal.effects(record.run_id, generation=generation)
+    return History(rows, earlier)
 
 
 def _workspace_id(effect: Effect) -> str | None:

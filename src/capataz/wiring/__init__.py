@@ -1,0 +1,1 @@
+"""Wiring: the one room that knows everybody. Configuration, a worker built from parts, lifecycle."""

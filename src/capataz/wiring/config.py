@@ -1,0 +1,60 @@
+"""Configuration of this installation: where things lie, and the person's own ``config.toml``."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from capataz.contracts.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """``database_url`` and ``blob_url`` None: embedded, under ``home``. ``settings``: the parsed ``home/config.toml``."""
+
+    home: Path
+    database_url: str | None = None
+    blob_url: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def load_config(home: Path | None = None) -> Config:
+    """From ``CAPATAZ_HOME``, ``CAPATAZ_DATABASE_URL``, ``CAPATAZ_BLOB_URL`` and ``home/config.toml``. Raises ``UsageError``."""
+    place = (home or home_folder()).expanduser()
+    place = place if place.is_absolute() else Path.cwd() / place
+    return Config(
+        home=_made(place),
+        database_url=os.environ.get("CAPATAZ_DATABASE_URL") or None,
+        blob_url=os.environ.get("CAPATAZ_BLOB_URL") or None,
+        settings=_settings(place / "config.toml"),
+    )
+
+
+def home_folder() -> Path:
+    """``CAPATAZ_HOME``, else the platform's data folder."""
+    if given := os.environ.get("CAPATAZ_HOME"):
+        return Path(given)
+    data = os.environ.get("XDG_DATA_HOME")
+    return Path(data) / "capataz" if data and Path(data).is_absolute() else Path.home() / ".local" / "share" / "capataz"
+
+
+def _made(home: Path) -> Path:
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"CAPATAZ_HOME {home} cannot be used: {error.strerror or error}; set CAPATAZ_HOME to a folder that you may write") from None
+    if not os.access(home, os.W_OK | os.X_OK):
+        raise UsageError(f"CAPATAZ_HOME {home} is not writable; set CAPATAZ_HOME to a folder that you may write")
+    return home
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from None
