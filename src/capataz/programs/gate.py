@@ -20,7 +20,7 @@ async def pass_gate(job: CodingJob, done: Round) -> CodingOutcome:
     if job.options.approval == "no_promote":
         return CodingOutcome(outcome="report", **common)
     approval = await _approval(job, done, done.made, digest)
-    if approval["decision"] != "approve":
+    if approval["value"] != "approve":
         said = approval["note"] or f"{approval['by']} declined the candidate"
         return CodingOutcome(outcome="declined", reason=Reason(code=AskDeclined.code, message=said, round=done.number), **common)
     promotion = await coding.promote(job, done.made.envelope, approval=approval)
@@ -28,10 +28,10 @@ async def pass_gate(job: CodingJob, done: Round) -> CodingOutcome:
 
 
 async def _approval(job: CodingJob, done: Round, made: Made, digest: str) -> dict[str, Any]:
-    """``{"decision", "by", "channel", "at", "note", "envelope"}``, bound to the envelope's digest."""
+    """``{"value", "binding", "by", "channel", "at", "note"}``: the decision, bound to the envelope's digest."""
     if job.options.approval == "yes":
         at = (await now()).isoformat()
-        return {"decision": "approve", "by": "policy", "channel": "policy", "at": at, "note": None, "envelope": digest}
+        return {"value": "approve", "binding": digest, "by": "policy", "channel": "policy", "at": at, "note": None}
     answer = await ask(
         f"Promote candidate {made.candidate.sha[:12]} to {job.target.ref}?",
         kind="approval",
@@ -40,12 +40,12 @@ async def _approval(job: CodingJob, done: Round, made: Made, digest: str) -> dic
         binding=digest,
     )
     return {
-        "decision": answer.value,
+        "value": answer.value,
+        "binding": digest,
         "by": answer.by,
         "channel": answer.channel,
         "at": answer.at.isoformat(),
         "note": answer.note,
-        "envelope": digest,
     }
 
 

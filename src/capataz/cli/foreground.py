@@ -1,0 +1,110 @@
+"""Carrying a run on in the foreground: progress, questions, Ctrl-C, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Any
+
+from capataz.cli.app_port import App
+from capataz.cli.entry import INTERRUPTED
+from capataz.cli.output import emit_json, emit_line, stderr_line
+from capataz.cli.person import can_ask, put_question
+from capataz.cli.progress import Progress, progress
+from capataz.cli.report import run_lines
+from capataz.contracts.errors import exit_code
+from capataz.contracts.journal import FINAL_STATES, AskRecord, RunRecord
+
+
+class Interrupt:
+    """Ctrl-C once (or SIGTERM) drains; twice cancels ``task`` at once."""
+
+    def __init__(self, app: App, shown: Progress) -> None:
+        self.stop = asyncio.Event()
+        self.hard = False
+        self.task: asyncio.Task[RunRecord] | None = None
+        self._app = app
+        self._shown = shown
+
+    def __enter__(self) -> Interrupt:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.hit)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+    def hit(self) -> None:
+        if not self.stop.is_set():
+            self.stop.set()
+            self._shown.say("stopping at the next safe point; Ctrl-C again stops at once")
+            self._app.request_drain()
+        elif self.task is not None:
+            self.hard = True
+            self.task.cancel()
+
+
+async def carry_on(app: App, run_id: str, *, as_json: bool) -> int:
+    """Drives the run until it is finished or parked, prints how it stands and returns the exit code."""
+    shown = progress(run_id)
+    with Interrupt(app, shown) as interrupt:
+
+        async def ask(question: AskRecord) -> Any:
+            shown.pause()
+            try:
+                return await put_question(question, app.blobs, interrupt.stop)
+            finally:
+                shown.resume()
+
+        interrupt.task = asyncio.ensure_future(app.drive(run_id, on_event=shown.heard, ask=ask if can_ask() else None))
+        try:
+            run = await interrupt.task
+        except asyncio.CancelledError:
+            if not interrupt.hard:
+                raise
+            stderr_line(f"stopped; carry on with: capataz resume {run_id}")
+            return INTERRUPTED
+        finally:
+            shown.close()
+    await tell(app, run, as_json=as_json)
+    if run.state not in FINAL_STATES and interrupt.stop.is_set():
+        return INTERRUPTED
+    return end_code(run)
+
+
+def end_code(run: RunRecord) -> int:
+    """0 for a parked run; else what its outcome says."""
+    if run.state not in FINAL_STATES:
+        return 0
+    outcome = run.outcome or {"failed": "failed", "cancelled": "cancelled"}.get(run.state)
+    return exit_code(outcome, run.reason.get("code") if isinstance(run.reason, dict) else None)
+
+
+async def tell(app: App, run: RunRecord, *, as_json: bool) -> None:
+    """The end for people and programs: the object on stdout with ``--json``, else the report; hints on stderr."""
+    summary = await app.summary(run.run_id)
+    try:
+        if as_json:
+            emit_json(summary)
+        else:
+            for line in run_lines(summary):
+                emit_line(line)
+    except BrokenPipeError:
+        pass
+    await hints(app, run)
+
+
+async def hints(app: App, run: RunRecord) -> None:
+    """What a person can do next with a run that is not finished, or did not do what was asked."""
+    if run.state == "parked":
+        for question in await app.journal.asks(run_id=run.run_id):
+            options: list[Any] = question.options if isinstance(question.options, list) else []
+            choice = "|".join(str(option) for option in options) or "VALUE"
+            stderr_line(f"{question.question}\n  answer with: capataz answer {question.ask_id} {choice}")
+    if run.state not in FINAL_STATES:
+        stderr_line(f"run {run.run_id} is {run.state}; carry on with: capataz resume {run.run_id}")
+    elif run.outcome in {"failed", "cancelled"}:
+        stderr_line(f"look at it with: capataz show {run.run_id}; try again with: capataz resume {run.run_id}")

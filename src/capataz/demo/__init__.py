@@ -1,0 +1,1 @@
+"""The sample repository and the scripted model of ``capataz demo``."""

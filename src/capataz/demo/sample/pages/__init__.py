@@ -1,0 +1,1 @@
+"""Cuts long lists into pages."""
