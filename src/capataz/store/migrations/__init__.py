@@ -1,0 +1,1 @@
+"""The schema and how it got there: Alembic revisions whose work is in the ``.sql`` file beside each."""

@@ -1,0 +1,386 @@
+-- The whole schema as the newest migration leaves it; a fresh database gets this at once. A test proves both equal.
+-- JSON values are of type json, not jsonb: its text is kept byte for byte, so NUL escapes, lone surrogates, floats and
+-- integers of any size come back as they were written. Times are seconds since the epoch, UTC.
+
+CREATE TABLE sources (
+    digest text PRIMARY KEY,
+    files json NOT NULL,
+    created_at double precision NOT NULL
+);
+
+CREATE TABLE runs (
+    run_id text PRIMARY KEY,
+    program text NOT NULL,
+    state text NOT NULL CHECK (state IN ('queued', 'running', 'parked', 'completed', 'failed', 'cancelled')),
+    outcome text,
+    reason json,
+    input json,
+    options json,
+    result json,
+    source_digest text NOT NULL,
+    generation integer NOT NULL DEFAULT 0,
+    parent_run text,
+    tenant text NOT NULL,
+    repository text,
+    created_at double precision NOT NULL,
+    started_at double precision,
+    ended_at double precision,
+    ready_at double precision,
+    waiting json,
+    wake boolean NOT NULL DEFAULT false
+);
+COMMENT ON COLUMN runs.wake IS 'an answer or a message arrived since the last claim: a park that races with it stays ready';
+CREATE INDEX runs_newest ON runs (created_at DESC, run_id DESC);
+CREATE INDEX runs_children ON runs (parent_run) WHERE parent_run IS NOT NULL;
+CREATE INDEX runs_active ON runs (created_at) WHERE state IN ('queued', 'running');
+CREATE INDEX runs_due ON runs (ready_at) WHERE state = 'parked' AND ready_at IS NOT NULL;
+
+CREATE TABLE leases (
+    run_id text PRIMARY KEY REFERENCES runs ON DELETE CASCADE,
+    epoch bigint NOT NULL DEFAULT 0,
+    worker text,
+    boot text,
+    pid bigint,
+    pid_start bigint,
+    expires_at double precision NOT NULL DEFAULT 0,
+    token text
+);
+COMMENT ON COLUMN leases.token IS 'of the claim: a claim whose answer was lost finds itself again';
+
+CREATE TABLE effects (
+    id bigint GENERATED ALWAYS AS IDENTITY,
+    run_id text NOT NULL,
+    generation integer NOT NULL,
+    key text NOT NULL,
+    parent text,
+    scope text NOT NULL,
+    kind text NOT NULL,
+    name text NOT NULL,
+    input_digest text NOT NULL,
+    ordinal integer NOT NULL,
+    request_no bigint,
+    delivery_no bigint,
+    status text NOT NULL DEFAULT 'requested' CHECK (status IN ('requested', 'ok', 'error', 'cancelled', 'doubt')),
+    input json,
+    result json,
+    error json,
+    usage json,
+    cost numeric NOT NULL DEFAULT 0,
+    started_at double precision NOT NULL,
+    ended_at double precision,
+    repeated boolean NOT NULL DEFAULT false,
+    reused_from integer,
+    start_tree text,
+    end_tree text,
+    worker text NOT NULL,
+    epoch bigint NOT NULL,
+    PRIMARY KEY (run_id, generation, key)
+) WITH (fillfactor = 80);
+COMMENT ON COLUMN effects.id IS 'order of requests; a row is inserted at its request and updated once, at its completion';
+
+CREATE TABLE events (
+    run_id text NOT NULL,
+    seq bigint NOT NULL,
+    type text NOT NULL,
+    at double precision NOT NULL,
+    effect text,
+    data json,
+    PRIMARY KEY (run_id, seq)
+);
+
+CREATE TABLE asks (
+    ask_id text PRIMARY KEY,
+    run_id text NOT NULL,
+    effect text NOT NULL,
+    kind text NOT NULL,
+    question text NOT NULL,
+    options json,
+    schema json,
+    context json,
+    approvers json NOT NULL,
+    channel text,
+    risk text,
+    binding text,
+    opened_at double precision NOT NULL,
+    expires_at double precision,
+    answer json,
+    answered_by text,
+    answered_at double precision,
+    answer_channel text,
+    note text,
+    closed text,
+    token text
+);
+COMMENT ON COLUMN asks.token IS 'of the answer: an answer whose acknowledgement was lost finds itself again';
+CREATE INDEX asks_of_run ON asks (run_id, opened_at);
+CREATE INDEX asks_open ON asks (opened_at) WHERE answered_at IS NULL AND closed IS NULL;
+
+CREATE TABLE inbox (
+    run_id text NOT NULL,
+    seq bigint NOT NULL,
+    kind text NOT NULL CHECK (kind IN ('message', 'cancel', 'pause', 'resume', 'topup', 'resolve')),
+    target text,
+    body json,
+    sender text NOT NULL,
+    created_at double precision NOT NULL,
+    done boolean NOT NULL DEFAULT false,
+    token text NOT NULL,
+    PRIMARY KEY (run_id, seq)
+);
+
+CREATE TABLE timers (
+    run_id text NOT NULL,
+    effect text NOT NULL,
+    due double precision NOT NULL,
+    PRIMARY KEY (run_id, effect)
+);
+
+CREATE TABLE accounts (
+    run_id text NOT NULL,
+    account text NOT NULL,
+    limits json,
+    PRIMARY KEY (run_id, account)
+);
+
+CREATE TABLE reservations (
+    run_id text NOT NULL,
+    generation integer NOT NULL,
+    effect text NOT NULL,
+    accounts text[] NOT NULL,
+    reserved json NOT NULL,
+    settled json,
+    PRIMARY KEY (run_id, generation, effect)
+) WITH (fillfactor = 80);
+COMMENT ON TABLE reservations IS 'what accounts have used, reserved and overrun are sums over these rows, so a repeated write cannot count twice';
+
+CREATE TABLE state_values (
+    reach text NOT NULL CHECK (reach IN ('run', 'project')),
+    owner text NOT NULL,
+    name text NOT NULL,
+    version bigint NOT NULL,
+    model_version integer NOT NULL DEFAULT 1,
+    value json,
+    updated_at double precision NOT NULL,
+    PRIMARY KEY (reach, owner, name)
+);
+
+CREATE TABLE state_versions (
+    reach text NOT NULL,
+    owner text NOT NULL,
+    name text NOT NULL,
+    version bigint NOT NULL,
+    model_version integer NOT NULL DEFAULT 1,
+    value json,
+    run_id text NOT NULL,
+    effect text NOT NULL,
+    written_at double precision NOT NULL,
+    PRIMARY KEY (reach, owner, name, version)
+);
+
+CREATE TABLE candidates (
+    run_id text NOT NULL,
+    candidate_id text NOT NULL,
+    sha text,
+    record json NOT NULL,
+    created_at double precision NOT NULL,
+    PRIMARY KEY (run_id, candidate_id)
+);
+
+CREATE TABLE promotions (
+    run_id text NOT NULL,
+    envelope_digest text NOT NULL,
+    ref text NOT NULL,
+    old_sha text,
+    new_sha text,
+    record json NOT NULL,
+    created_at double precision NOT NULL,
+    PRIMARY KEY (run_id, envelope_digest, ref)
+);
+
+CREATE FUNCTION capataz_now() RETURNS double precision
+LANGUAGE sql VOLATILE PARALLEL SAFE
+RETURN extract(epoch FROM clock_timestamp())::double precision;
+
+-- One transaction, one round trip. JSON values inside the batch are strings of JSON text (jsonb would refuse a NUL escape
+-- and change numbers). Lock order everywhere: lease, then ask, then run.
+CREATE FUNCTION capataz_commit(p_run text, p_epoch bigint, p_worker text, b jsonb) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_generation integer;
+    v_old_generation integer;
+    v_last bigint;
+    v_count integer;
+    v_wake boolean;
+    u jsonb;
+BEGIN
+    SELECT r.generation INTO v_generation
+    FROM leases l JOIN runs r ON r.run_id = l.run_id
+    WHERE l.run_id = p_run AND l.epoch = p_epoch AND l.worker = p_worker
+    FOR SHARE OF l;
+    IF NOT FOUND THEN
+        RETURN 'lease_lost';
+    END IF;
+    u := b -> 'run';
+    v_old_generation := v_generation;
+    v_generation := greatest(coalesce((u ->> 'generation')::integer, v_generation), v_generation);
+    IF v_generation > v_old_generation THEN
+        UPDATE reservations SET settled = '{}'
+        WHERE run_id = p_run AND generation < v_generation AND settled IS NULL;
+    END IF;
+
+    IF b ? 'accounts' THEN
+        INSERT INTO accounts (run_id, account, limits)
+        SELECT p_run, x.account, x.limits::json FROM jsonb_to_recordset(b -> 'accounts') AS x(account text, limits text)
+        ON CONFLICT (run_id, account) DO UPDATE SET limits = excluded.limits;
+    END IF;
+
+    IF b ? 'requested' THEN
+        INSERT INTO effects (run_id, generation, key, parent, scope, kind, name, input_digest, ordinal, request_no, input,
+                             started_at, reused_from, start_tree, worker, epoch)
+        SELECT p_run, v_generation, x.key, x.parent, x.scope, x.kind, x.name, x.digest, x.ordinal, x.no, x.input::json,
+               x.at, x.reused, x.tree, p_worker, p_epoch
+        FROM jsonb_to_recordset(b -> 'requested')
+            AS x(key text, parent text, scope text, kind text, name text, digest text, ordinal integer, no bigint, input text,
+                 at double precision, reused integer, tree text)
+        ON CONFLICT (run_id, generation, key) DO NOTHING;
+    END IF;
+
+    IF b ? 'reserved' THEN
+        INSERT INTO reservations (run_id, generation, effect, accounts, reserved)
+        SELECT p_run, v_generation, x.effect, x.accounts, x.usage::json
+        FROM jsonb_to_recordset(b -> 'reserved') AS x(effect text, accounts text[], usage text)
+        ON CONFLICT (run_id, generation, effect) DO NOTHING;
+    END IF;
+
+    IF b ? 'completed' THEN
+        UPDATE effects e
+        SET status = x.status, delivery_no = x.no, result = x.result::json, error = x.error::json, usage = x.usage::json,
+            cost = x.cost, ended_at = x.at, end_tree = x.tree, repeated = x.repeated
+        FROM jsonb_to_recordset(b -> 'completed')
+            AS x(key text, status text, no bigint, result text, error text, usage text, cost numeric, at double precision,
+                 tree text, repeated boolean)
+        WHERE e.run_id = p_run AND e.generation = v_generation AND e.key = x.key AND e.status = 'requested';
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        IF v_count < jsonb_array_length(b -> 'completed') THEN  -- a repeated write, or completions of rows that are not there
+            SELECT count(*) INTO v_count
+            FROM jsonb_to_recordset(b -> 'completed') AS x(key text)
+            JOIN effects e ON e.run_id = p_run AND e.generation = v_generation AND e.key = x.key;
+            IF v_count < jsonb_array_length(b -> 'completed') THEN
+                RAISE EXCEPTION 'completion of an effect that was never requested in run %', p_run USING ERRCODE = 'CZ001';
+            END IF;
+        END IF;
+    END IF;
+
+    IF b ? 'settled' THEN
+        UPDATE reservations r SET settled = x.usage::json
+        FROM jsonb_to_recordset(b -> 'settled') AS x(effect text, usage text)
+        WHERE r.run_id = p_run AND r.generation = v_generation AND r.effect = x.effect AND r.settled IS NULL;
+    END IF;
+
+    IF b ? 'asks' THEN
+        INSERT INTO asks (ask_id, run_id, effect, kind, question, options, schema, context, approvers, channel, risk, binding,
+                          opened_at, expires_at)
+        SELECT x.id, p_run, x.effect, x.kind, x.question, x.options::json, x.schema::json, x.context::json, x.approvers::json,
+               x.channel, x.risk, x.binding, x.opened, x.expires
+        FROM jsonb_to_recordset(b -> 'asks')
+            AS x(id text, effect text, kind text, question text, options text, schema text, context text, approvers text,
+                 channel text, risk text, binding text, opened double precision, expires double precision)
+        ON CONFLICT (ask_id) DO NOTHING;
+    END IF;
+
+    IF b ? 'asks_closed' THEN
+        UPDATE asks a SET closed = x.why
+        FROM jsonb_to_recordset(b -> 'asks_closed') AS x(id text, why text)
+        WHERE a.ask_id = x.id AND a.run_id = p_run AND a.answered_at IS NULL AND a.closed IS NULL;
+    END IF;
+
+    IF b ? 'inbox_done' THEN
+        UPDATE inbox SET done = true
+        WHERE run_id = p_run AND NOT done AND seq IN (SELECT value::bigint FROM jsonb_array_elements_text(b -> 'inbox_done'));
+    END IF;
+
+    IF b ? 'timers' THEN
+        INSERT INTO timers (run_id, effect, due)
+        SELECT p_run, x.effect, x.due FROM jsonb_to_recordset(b -> 'timers') AS x(effect text, due double precision)
+        ON CONFLICT (run_id, effect) DO NOTHING;
+    END IF;
+
+    IF b ? 'timers_done' THEN
+        DELETE FROM timers WHERE run_id = p_run AND effect IN (SELECT value FROM jsonb_array_elements_text(b -> 'timers_done'));
+    END IF;
+
+    IF b ? 'events' THEN
+        SELECT coalesce(max(seq), 0) INTO v_last FROM events WHERE run_id = p_run;
+        IF (b #>> '{events,0,seq}')::bigint > v_last + 1 THEN
+            RAISE EXCEPTION 'events of run % would have a gap after %', p_run, v_last USING ERRCODE = 'CZ002';
+        END IF;
+        INSERT INTO events (run_id, seq, type, at, effect, data)
+        SELECT p_run, x.seq, x.type, x.at, x.effect, x.data::json
+        FROM jsonb_to_recordset(b -> 'events') AS x(seq bigint, type text, at double precision, effect text, data text)
+        ON CONFLICT (run_id, seq) DO NOTHING;
+    END IF;
+
+    IF b ? 'candidates' THEN
+        INSERT INTO candidates (run_id, candidate_id, sha, record, created_at)
+        SELECT p_run, x.id, x.sha, x.record::json, capataz_now()
+        FROM jsonb_to_recordset(b -> 'candidates') AS x(id text, sha text, record text)
+        ON CONFLICT (run_id, candidate_id) DO NOTHING;
+    END IF;
+
+    IF b ? 'promotions' THEN
+        INSERT INTO promotions (run_id, envelope_digest, ref, old_sha, new_sha, record, created_at)
+        SELECT p_run, x.envelope, x.ref, x.old, x.new, x.record::json, capataz_now()
+        FROM jsonb_to_recordset(b -> 'promotions') AS x(envelope text, ref text, old text, new text, record text)
+        ON CONFLICT (run_id, envelope_digest, ref) DO NOTHING;
+    END IF;
+
+    IF u IS NOT NULL THEN
+        SELECT wake INTO v_wake FROM runs WHERE run_id = p_run FOR UPDATE;
+        PERFORM capataz_update_run(p_run, v_generation, u);
+        -- Whoever answers or posts takes the same row lock, so what came before is seen here and what comes after wakes the run.
+        IF v_wake AND u ->> 'state' = 'parked' AND capataz_has_news(p_run, v_generation) THEN
+            UPDATE runs SET ready_at = capataz_now() WHERE run_id = p_run;
+        END IF;
+    END IF;
+
+    IF u IS NOT NULL OR b ? 'events' THEN
+        PERFORM pg_notify('capataz', p_run);
+    END IF;
+    RETURN 'ok';
+END
+$$;
+
+-- Absent fields stay; "clear" names fields to set to NULL. ready_at and waiting belong to the parked state: a change of
+-- state sets both to what is given, or to NULL.
+CREATE FUNCTION capataz_update_run(p_run text, p_generation integer, u jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    c jsonb := coalesce(u -> 'clear', '[]');
+BEGIN
+    UPDATE runs SET
+        generation = p_generation,
+        state = coalesce(u ->> 'state', state),
+        outcome = CASE WHEN c ? 'outcome' THEN NULL ELSE coalesce(u ->> 'outcome', outcome) END,
+        reason = CASE WHEN c ? 'reason' THEN NULL ELSE coalesce((u ->> 'reason')::json, reason) END,
+        result = CASE WHEN c ? 'result' THEN NULL ELSE coalesce((u ->> 'result')::json, result) END,
+        options = CASE WHEN c ? 'options' THEN NULL ELSE coalesce((u ->> 'options')::json, options) END,
+        source_digest = coalesce(u ->> 'source_digest', source_digest),
+        started_at = CASE WHEN c ? 'started_at' THEN NULL ELSE coalesce((u ->> 'started_at')::double precision, started_at) END,
+        ended_at = CASE WHEN c ? 'ended_at' THEN NULL ELSE coalesce((u ->> 'ended_at')::double precision, ended_at) END,
+        ready_at = CASE WHEN c ? 'ready_at' THEN NULL
+                        WHEN u ? 'state' THEN (u ->> 'ready_at')::double precision
+                        ELSE coalesce((u ->> 'ready_at')::double precision, ready_at) END,
+        waiting = CASE WHEN c ? 'waiting' THEN NULL
+                       WHEN u ? 'state' THEN (u ->> 'waiting')::json
+                       ELSE coalesce((u ->> 'waiting')::json, waiting) END
+    WHERE run_id = p_run;
+END
+$$;
+
+-- Whether something that others left is not yet part of the journal.
+CREATE FUNCTION capataz_has_news(p_run text, p_generation integer) RETURNS boolean
+LANGUAGE sql STABLE
+RETURN EXISTS (SELECT 1 FROM inbox WHERE run_id = p_run AND NOT done)
+    OR EXISTS (
+        SELECT 1 FROM asks a JOIN effects e ON e.run_id = a.run_id AND e.generation = p_generation AND e.key = a.effect
+        WHERE a.run_id = p_run AND a.answered_at IS NOT NULL AND e.status = 'requested');

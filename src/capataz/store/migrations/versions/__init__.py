@@ -1,0 +1,1 @@
+"""One revision a pair of files: ``vNNNN_title.py`` names it, ``vNNNN_title.sql`` does it."""

@@ -1,0 +1,58 @@
+"""Values on their way into PostgreSQL and back, exactly.
+
+JSON goes into ``json`` columns, whose text is kept as it is. A ``text`` column holds no NUL and no lone surrogate, so these
+(and the escape itself) become U+001A and four hex digits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, overload
+
+from capataz.contracts.canonical import JsonValue, canonical_text
+
+_ODD = re.compile("[\x00\x1a\ud800-\udfff]")
+_ESCAPED = re.compile("\x1a([0-9a-f]{4})")
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_encode_ascii = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def dump(value: JsonValue) -> str | None:
+    """JSON text; ``None`` (SQL NULL) for None. Text that UTF-8 cannot carry is written in ASCII escapes."""
+    if value is None:
+        return None
+    try:
+        text = _encode(value)
+    except (TypeError, ValueError):
+        text = canonical_text(value)           # other types than plain JSON data, or the error that names them
+    if text.isascii() or not _ODD.search(text):
+        return text
+    return _encode_ascii(json.loads(text))
+
+
+@overload
+def text(value: str) -> str: ...
+@overload
+def text(value: str | None) -> str | None: ...
+def text(value: str | None) -> str | None:
+    """A string as a ``text`` column takes it."""
+    if value is None or not _ODD.search(value):
+        return value
+    return _ODD.sub(lambda m: f"\x1a{ord(m[0]):04x}", value)
+
+
+@overload
+def plain(value: str) -> str: ...
+@overload
+def plain(value: str | None) -> str | None: ...
+def plain(value: str | None) -> str | None:
+    """The inverse of ``text``."""
+    if value is None or "\x1a" not in value:
+        return value
+    return _ESCAPED.sub(lambda m: chr(int(m[1], 16)), value)
+
+
+def present(**fields: Any) -> dict[str, Any]:
+    """Without the fields that are None: an absent field is NULL to ``jsonb_to_recordset``."""
+    return {name: value for name, value in fields.items() if value is not None}
