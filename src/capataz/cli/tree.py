@@ -48,12 +48,25 @@ def _node(row: EffectRow) -> dict[str, Any]:
         "key": row.key,
         "status": row.status,
         "reason": error.get("code") if error else None,
-        "turns": row.usage.turns,
-        "usd": str(row.usage.usd),
+        "turns": _turns(row),
+        "usd": _usd(row),
         "duration_s": round(row.ended_at - row.started_at, 3) if row.ended_at is not None else None,
         "repeated": row.repeated,
         "children": [],
     }
+
+
+def _turns(row: EffectRow) -> int:
+    for said in (row.result, (row.error or {}).get("details") if isinstance(row.error, dict) else None):
+        if row.kind == "agent" and isinstance(said, dict) and isinstance(said.get("turns"), int):
+            return said["turns"]
+    return row.usage.turns
+
+
+def _usd(row: EffectRow) -> str:
+    """An agent's row holds its own use only; what its calls cost stands in its result."""
+    used = row.result.get("usage") if row.kind == "agent" and isinstance(row.result, dict) else None
+    return str(used["usd"]) if isinstance(used, dict) and "usd" in used else str(row.usage.usd)
 
 
 def tree_lines(run_id: str, rows: Sequence[EffectRow]) -> Iterator[str]:

@@ -131,7 +131,7 @@ class _Round:
             "task_id": task,
             "status": _worker_status(row, said, refused),
             "changed_files": record["changed_files"] if record else [],
-            "turns": max(row.usage.turns, self._turns.get(row.key, 0)),
+            "turns": agent_turns(row, self._turns.get(row.key, 0)),
             "summary": said.get("summary", ""),
             "unresolved_risks": said.get("unresolved_risks", []),
             "reason": _brief(row.error if row.status == "error" else refused) or _blocked(said),
@@ -159,6 +159,13 @@ def agent_output(row: EffectRow) -> Any:
     if isinstance(result, dict) and "output" in result:
         return result["output"] if result["output"] is not None else result.get("text")
     return result
+
+
+def agent_turns(row: EffectRow, counted: int) -> int:
+    """Model turns of an agent: what it ended with, else the model calls that are journaled so far (``counted``)."""
+    said = row.result if isinstance(row.result, dict) else (row.error or {}).get("details", {}) if isinstance(row.error, dict) else {}
+    turns = said.get("turns")
+    return turns if isinstance(turns, int) else max(row.usage.turns, counted)
 
 
 def _numbers(own: Sequence[EffectRow]) -> list[int]:
