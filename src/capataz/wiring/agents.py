@@ -1,0 +1,99 @@
+"""``contracts.runtime.AgentRuntime`` from the agents, sandbox, workspace and evidence rooms."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from capataz.contracts.canonical import JsonValue, digest
+from capataz.contracts.coding import CodingJob, Emit, JobOptions, WorkspaceRef
+from capataz.contracts.faults import Faults
+from capataz.contracts.harness import AgentType, Harness, PriceBook
+from capataz.contracts.journal import RunRecord
+from capataz.contracts.sandbox import Limits, Sandbox, SandboxSpec
+from capataz.contracts.workspace import Repositories, Workspace
+from capataz.wiring.bench import Bench
+
+
+class Agents:
+    """``environment_of``: tools, variables and limits of a coding job's sandboxes (evidence room)."""
+
+    def __init__(
+        self,
+        *,
+        models: Any,
+        prices: PriceBook,
+        harnesses: Callable[[str], Harness],
+        tool_identity: Callable[..., JsonValue],
+        repositories: Repositories,
+        sandbox_for: Callable[[JobOptions], Awaitable[Sandbox]],
+        environment_of: Callable[[str, CodingJob], Awaitable[Any]],
+        faults: Faults,
+    ) -> None:
+        self.prices = prices
+        self._models = models
+        self._harnesses = harnesses
+        self._tool_identity = lru_cache(maxsize=512)(self._hashed_identity)
+        self._identity = tool_identity
+        self._repositories = repositories
+        self._sandbox_for = sandbox_for
+        self._environment_of = environment_of
+        self._faults = faults
+        self._jobs: dict[str, CodingJob | None] = {}
+
+    # ---- models and tools ----------------------------------------------------------------------
+
+    def resolve(self, model: str | None, options: Mapping[str, Any]) -> str:
+        return self._models.resolve(model or options.get("model"))
+
+    def identity(self, *, type: AgentType, tools: tuple[str, ...] | None, output_schema: JsonValue, harness: str) -> JsonValue:
+        names = self._tool_identity(type, tools, harness)
+        return names if output_schema is None else {"tools": names, "output": digest(output_schema)}
+
+    def _hashed_identity(self, type: AgentType, tools: tuple[str, ...] | None, harness: str) -> JsonValue:
+        return self._identity(type=type, tools=tools, harness=harness)
+
+    def harness(self, name: str) -> Harness:
+        return self._harnesses(name)
+
+    def guidance(self, run: RunRecord) -> Mapping[str, str]:
+        job = self.job(run)
+        return job.policy.guidance if job is not None else {}
+
+    def job(self, run: RunRecord) -> CodingJob | None:
+        """The coding job that is the run's input; None for other programs."""
+        if run.run_id not in self._jobs:
+            is_job = isinstance(run.input, dict) and {"request", "target", "policy"} <= set(run.input)
+            self._jobs[run.run_id] = CodingJob.model_validate(run.input) if is_job else None
+        return self._jobs[run.run_id]
+
+    def forget(self, run_id: str) -> None:
+        self._jobs.pop(run_id, None)
+
+    # ---- benches -------------------------------------------------------------------------------
+
+    async def bench(self, run: RunRecord, ref: WorkspaceRef | None, *, agent: str, type: AgentType, emit: Emit) -> Bench:
+        job = self.job(run)
+        options = job.options if job is not None else JobOptions()
+        sandbox = await self._sandbox_for(options)
+        workspace = None if ref is None else await self._open(run.run_id, ref, writable=type == "general" and not ref.read_only)
+        spec = await self._spec(run.run_id, job, workspace)
+        return Bench(sandbox, workspace, spec, emit, self._faults)
+
+    async def _open(self, run_id: str, ref: WorkspaceRef, *, writable: bool) -> Workspace:
+        info = await self._repositories.inspect(ref.repository)
+        repository = await self._repositories.open_run(run_id, info)
+        return await repository.workspace(
+            ref.workspace_id, ref.tree, base_sha=ref.base_sha, writable=writable, hidden=list(ref.hidden)
+        )
+
+    async def _spec(self, run_id: str, job: CodingJob | None, workspace: Workspace | None) -> SandboxSpec:
+        mount = workspace.mount if workspace is not None else None
+        if job is None:
+            return SandboxSpec(workspace=mount, limits=Limits())
+        environment = await self._environment_of(run_id, job)
+        return SandboxSpec(
+            workspace=mount, read_only=environment.read_only, env=environment.env, path=environment.path,
+            limits=environment.limits,
+        )
