@@ -1,0 +1,127 @@
+"""The ``agno`` harness: an ``agno.agent.Agent`` over ``JournaledModel``, with our tools and limits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from capataz.agents import prompts
+from capataz.agents.conversation import Conversation, ToolSet
+from capataz.agents.history import Chat
+from capataz.agents.model_client import CallInfo, ClientReply, ModelClient
+from capataz.agents.retries import reply_with_retries
+from capataz.agents.tools.bench import Bench
+from capataz.agents.tools.catalogue import choose
+from capataz.agents.tools.paths import WriteScope
+from capataz.agents.tools.submit import Output, output_of
+from capataz.contracts.canonical import JsonValue, digest
+from capataz.contracts.clock import Clock, SystemClock
+from capataz.contracts.errors import AgentFailed, CapatazError, DeadlineExceeded
+from capataz.contracts.harness import AgentOutcome, AgentPorts, AgentTask, AgentType
+
+if TYPE_CHECKING:
+    from capataz.agents.journaled_model import JournaledModel
+
+
+class AgnoHarness:
+    """``models`` gives the client of a full model id (``provider/id``, ``scripted:PATH.py``) and may raise ``ProviderRejected``,
+    ``UsageError`` or ``ScriptError``. Agno is imported at the first run."""
+
+    name = "agno"
+
+    def __init__(self, models: Callable[[str], ModelClient], clock: Clock | None = None) -> None:
+        self._models = models
+        self._clock = clock or SystemClock()
+
+    async def run(self, task: AgentTask, ports: AgentPorts) -> AgentOutcome:
+        """Raises the errors of ``contracts.harness.Harness.run`` and ``DeadlineExceeded`` after ``limits.wall_s``."""
+        work = self._converse(task, ports)
+        if not task.limits.wall_s:
+            return await work
+        return await self._within(task.limits.wall_s, task.name, work)
+
+    async def _within(self, seconds: float, name: str, work: Any) -> AgentOutcome:
+        running = asyncio.ensure_future(work)
+        alarm = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait({running, alarm}, return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                return running.result()
+            raise DeadlineExceeded(f"{name} did not end within {seconds:g} s")
+        finally:
+            for future in (running, alarm):
+                future.cancel()
+            await asyncio.gather(running, alarm, return_exceptions=True)
+
+    async def _converse(self, task: AgentTask, ports: AgentPorts) -> AgentOutcome:
+        from capataz.agents.journaled_model import Ended, JournaledModel
+
+        talk = self._conversation(task, ports)
+        model = JournaledModel(talk, task.model)
+        try:
+            messages = await _loop(model, task)
+        except Ended:
+            raise _typed(model.error, task) from None
+        return AgentOutcome(text=talk.text, output=talk.output, turns=talk.turn, messages=messages)
+
+    def _conversation(self, task: AgentTask, ports: AgentPorts) -> Conversation:
+        client = self._models(task.model)
+        output = output_of(task.output_schema) if task.output_schema is not None else None
+        offered = offer(task.type, task.tools, task.granted, output)
+        bench = Bench(ports, WriteScope(task.write_globs, task.protected), task.name, task.limits.command_timeout_s)
+        deadline = self._clock.now() + task.limits.wall_s if task.limits.wall_s else None
+
+        async def ask(messages: list[Chat], tools: list[dict[str, Any]], call: CallInfo) -> ClientReply:
+            return await reply_with_retries(
+                client, messages=messages, tools=tools, output_schema=task.output_schema, max_output_tokens=task.limits.max_output_tokens,
+                call=call, emit=ports.emit, clock=self._clock, deadline=deadline,
+            )
+
+        return Conversation(task, ports, client, offered, output, bench, ask)
+
+
+@lru_cache(maxsize=512)
+def offer(type: AgentType, names: tuple[str, ...] | None, granted: tuple[str, ...], output: Output | None) -> ToolSet:
+    """What an agent is offered. Raises ``UsageError`` for unknown tool names."""
+    tools = choose(type, names, granted)
+    schemas = [tool.schema for tool in tools.values()] + ([output.tool] if output is not None else [])
+    return ToolSet(tools, schemas, digest(schemas), len(json.dumps(schemas)))
+
+
+def identity(*, type: AgentType, tools: tuple[str, ...] | None, granted: tuple[str, ...], output_schema: dict[str, Any] | None) -> JsonValue:
+    """Names and schema digests of an agent's tools: part of its key (VM.md, "The promise", 2)."""
+    offered = offer(type, tools, granted, output_of(output_schema) if output_schema is not None else None)
+    return {schema["function"]["name"]: digest(schema) for schema in offered.schemas}
+
+
+async def _loop(model: JournaledModel, task: AgentTask) -> list[JsonValue]:
+    """Agno's own loop; gives the whole conversation."""
+    from agno.agent import Agent
+
+    from capataz.agents.journaled_model import to_chat
+
+    agent = Agent(
+        model=model,
+        system_message=prompts.system_message(task.type, task.output_schema is not None, task.write_globs),
+        # No tools=[Function(...)]: Agno copies every Function for every run, 0.1 ms each, only to hand requests back to the model
+        # object; JournaledModel offers the tools and answers their calls itself.
+        telemetry=False,
+        resolve_in_context=False,
+        retries=0,
+    )
+    run = await agent.arun(prompts.first_message(task), stream=False)
+    if run.status != "COMPLETED":
+        raise AgentFailed(f"{task.name}: the harness ended with status {run.status}: {run.content}")
+    return [to_chat(message) for message in model.live]
+
+
+def _typed(error: BaseException | None, task: AgentTask) -> BaseException:
+    """Our errors, signals and cancellation as they are; anything else is the agent's failure, with its type named."""
+    if isinstance(error, CapatazError) or (error is not None and not isinstance(error, Exception)):
+        return error
+    failure = AgentFailed(f"{task.name} failed: {type(error).__name__}: {error}", type=type(error).__name__)
+    failure.__cause__ = error
+    return failure

@@ -1,0 +1,1 @@
+"""The tools of an agent: one file a group, each answer a ``ToolReply``."""
