@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import unicodedata
 
-# Code points that HFS+ ignores in names (git's own list, utf8.c: next_hfs_char).
-_IGNORED = dict.fromkeys([*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])
-
 
 def is_reserved_name(name: bytes) -> bool:
-    """Whether one part of a path is ``.git`` on some file system."""
-    text = unicodedata.normalize("NFKC", name.decode("utf-8", "surrogateescape").translate(_IGNORED)).casefold()
-    text = text.split(":", 1)[0].rstrip(". ")
-    return text in {".git", "git~1"}
+    """Whether one part of a path (or a part of it, where a backslash separates) is ``.git`` on some file system."""
+    return any(_is_dot_git(part.decode("utf-8", "surrogateescape")) for part in name.split(b"\\"))
+
+
+def _is_dot_git(text: str) -> bool:
+    """HFS+ ignores format characters in names, NTFS trailing dots and blanks and what follows a colon."""
+    bare = "".join(c for c in text if unicodedata.category(c) not in ("Cf", "Mn"))
+    folded = unicodedata.normalize("NFKC", bare).casefold()
+    return folded.split(":", 1)[0].rstrip(". ") in {".git", "git~1"}
 
 
 def reserved_paths(paths: list[bytes]) -> list[bytes]:
     """Paths with such a part. The root's own ``.git`` is no part of a tree and so never among them."""
-    return [p for p in paths if any(_could_be(part) and is_reserved_name(part) for part in p.split(b"/"))]
+    return [p for p in paths if _could_be(p) and any(is_reserved_name(part) for part in p.split(b"/"))]
 
 
-def _could_be(part: bytes) -> bool:
-    """A cheap look first: only short names, or names that are not ASCII, need the slow one."""
-    return len(part) <= 5 or not part.isascii() or part[:4].lower() in (b".git", b"git~")
+def _could_be(path: bytes) -> bool:
+    """A cheap look first: ASCII paths need the slow one only when they hold the word."""
+    return not path.isascii() or b"git" in path.lower()
