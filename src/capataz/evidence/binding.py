@@ -45,9 +45,7 @@ def check_answer(answer: SynthesisOutput | ReviewOutput, values: dict[str, str])
     return refusal
 
 
-def parse_answer(value: Any) -> SynthesisOutput | ReviewOutput:
-    """The answer by its shape: a review is what says ``candidate_passed``."""
-    if isinstance(value, (SynthesisOutput, ReviewOutput)):
-        return value
-    is_review = isinstance(value, dict) and "candidate_passed" in value
+def parse_answer(role: str | None, value: Any) -> SynthesisOutput | ReviewOutput:
+    """The answer of ``role``; without one by its shape: a review is what says ``candidate_passed``. Raises pydantic's error."""
+    is_review = role != "reducer" if role else isinstance(value, dict) and "candidate_passed" in value
     return (ReviewOutput if is_review else SynthesisOutput).model_validate(value)

@@ -207,7 +207,7 @@ class EvidenceService:
             TestReport.model_validate(args["report"]),
             EvidenceManifest.model_validate(args["manifest"]),
         )
-        return check_answer(parse_answer(_plain(value)), values)
+        return check_answer(parse_answer(args.get("role"), _plain(value)), values)
 
     async def _check_fast(self, ctx: CodingContext, args: dict[str, Any], value: Any) -> Refusal | None:
         job, ref = CodingJob.model_validate(args["job"]), WorkspaceRef.model_validate(args["workspace"])
