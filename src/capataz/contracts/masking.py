@@ -31,6 +31,10 @@ class Masker:
         if len(self._secrets) != before:
             self._pattern = self._compile()
 
+    @property
+    def secrets(self) -> frozenset[str]:
+        return frozenset(self._secrets)
+
     def _compile(self) -> re.Pattern[str]:
         forms = {form for secret in self._secrets for form in _forms(secret)}
         # The longest first: a secret that contains another must not leave its own rest behind.
