@@ -73,6 +73,7 @@ class Run:
     @classmethod
     async def open(cls, ports: Ports, lease: Lease, parking: Parking) -> Run:
         record = await ports.journal.get_run(lease.run_id)
+        record = replace(record, input=await LargeValues(ports.blobs).inward(record.input))
         run = cls(ports, lease, record, await _read_history(ports, record), parking)
         run.accounts.restore(await ports.journal.accounts(lease.run_id))
         return run
@@ -160,7 +161,7 @@ class Run:
     async def _program(self) -> JsonValue:
         files = await self.ports.journal.get_source(self.record.source_digest)
         start = {
-            "ref": self.record.program, "files": files, "input": await self.large.inward(self.record.input),
+            "ref": self.options.get("ref") or self.record.program, "files": files, "input": self.record.input,
             "seed": self.seed, "now": self.record.created_at, "path": [],
         }
         return await self.execute(Instance(self, parent=None, scope="", start=start))

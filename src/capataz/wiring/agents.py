@@ -45,7 +45,7 @@ class Agents:
     # ---- models and tools ----------------------------------------------------------------------
 
     def resolve(self, model: str | None, options: Mapping[str, Any]) -> str:
-        return self._models.resolve(model or options.get("model"))
+        return self._models.resolve(model, default=options.get("model"))
 
     def identity(self, *, type: AgentType, tools: tuple[str, ...] | None, output_schema: JsonValue, harness: str) -> JsonValue:
         names = self._tool_identity(type, tools, harness)

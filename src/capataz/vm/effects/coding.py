@@ -41,11 +41,19 @@ async def perform(run: Run, effect: Effect) -> Done:
     arguments = typed_arguments(verb, effect.input)
     if verb == "freeze":
         arguments["end_tree"] = run.trees.get(arguments["workspace"].workspace_id)
+    if verb == "envelope":
+        arguments["usage"] = await _usage_so_far(run)
     if verb in EXTERNAL:
         # An external write needs more than a fenced journal: make sure that the lease is ours just before it.
         await run.renew()
     record = await method(context(run, effect), **arguments)
     return Done(to_json(record), _usage(verb, record))
+
+
+async def _usage_so_far(run: Run) -> dict[str, JsonValue]:
+    """What the run has cost until now: recorded with the envelope, so that it is the same at each replay."""
+    await run.committer.flush()
+    return (await run.ports.journal.usage(run.run_id)).to_json()
 
 
 def typed_arguments(verb: str, input: dict[str, JsonValue]) -> dict[str, Any]:
@@ -69,7 +77,7 @@ def _hints(verb: str) -> dict[str, Any]:
 
     if verb not in _HINTS:
         hints = get_type_hints(getattr(CodingPort, verb))
-        _HINTS[verb] = {k: v for k, v in hints.items() if k not in ("ctx", "return", "end_tree")}
+        _HINTS[verb] = {k: v for k, v in hints.items() if k not in ("ctx", "return", "end_tree", "usage")}
     return _HINTS[verb]
 
 
@@ -88,11 +96,6 @@ def _event(make: Callable[[Completion], list[tuple[str, dict[str, Any]]]]) -> Ca
         return Part(events=tuple((type, completion.effect.key, data) for type, data in make(completion)))
 
     return part
-
-
-def _workspace(completion: Completion) -> list[tuple[str, dict[str, Any]]]:
-    ref = completion.done.result
-    return [("workspace.created", {"workspace_id": ref["workspace_id"], "tree": ref["tree"], "kind": "overlay"})]
 
 
 def _freeze(completion: Completion) -> list[tuple[str, dict[str, Any]]]:
@@ -125,7 +128,6 @@ def _promote(run: Run, completion: Completion) -> Part:
 
 
 AT_COMPLETION: dict[str, Callable[[Run, Completion], Part]] = {
-    "coding.workspace": _event(_workspace),
     "coding.freeze": _event(_freeze),
     "coding.envelope": _event(_envelope),
     "coding.compose": _compose,

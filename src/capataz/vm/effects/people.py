@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import TYPE_CHECKING, Any
 
 from capataz.contracts.canonical import digest
@@ -125,7 +126,7 @@ async def perform_receive(run: Run, effect: Effect) -> Done:
     return Done(_plain(item), parts=(Part(Batch(inbox_done=(item.seq,))),))
 
 
-def check_answer(kind: str, options: Any, value: Any) -> Any:
+def check_answer(kind: str, options: Any, value: Any, schema: Any) -> Any:
     """The value that an answer stands for. Raises ``UsageError`` that says what is possible."""
     if kind == "approval":
         options = options or ["approve", "decline"]
@@ -134,4 +135,19 @@ def check_answer(kind: str, options: Any, value: Any) -> Any:
             raise UsageError(f"{value!r} is no answer to this question; possible are: {', '.join(map(str, options or []))}")
     elif kind == "text" and not isinstance(value, str):
         raise UsageError("this question wants text")
+    elif kind == "model":
+        return _fitting(value, schema)
     return value
+
+
+def _fitting(value: Any, schema: Any) -> Any:
+    """An answer to a typed question: JSON text or data that has the schema's required fields and no others."""
+    try:
+        data = json.loads(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise UsageError(f"this question wants a JSON object: {error}") from None
+    fields = schema.get("properties", {}) if isinstance(schema, dict) else {}
+    required = schema.get("required", []) if isinstance(schema, dict) else []
+    if not isinstance(data, dict) or any(name not in data for name in required) or any(name not in fields for name in data):
+        raise UsageError(f"this question wants a JSON object with the fields {', '.join(fields)}")
+    return data

@@ -1,0 +1,338 @@
+"""The application: what the command line and the service ask for, done with the parts (``cli.app_port.App``)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from capataz.contracts.blobs import Blobs
+from capataz.contracts.canonical import JsonValue, digest, to_json
+from capataz.contracts.errors import RunNotResumable, UsageError
+from capataz.contracts.harness import AgentType
+from capataz.contracts.ids import new_run_id
+from capataz.contracts.jobs import DoRequest, ProgramRequest
+from capataz.contracts.journal import FINAL_STATES, AskRecord, Batch, Journal, NewEvent, NewRun, RunRecord, RunUpdate
+from capataz.vm.effects.people import check_answer
+from capataz.vm.holder import this_process
+from capataz.vm.large import LargeValues
+from capataz.vm.ports import Parking, Ports
+from capataz.vm.worker import Worker
+from capataz.wiring.agents import Agents
+from capataz.wiring.config import load_config
+from capataz.wiring.parts import Harnesses, Parts, open_parts, step_environment
+from capataz.wiring.summary import summarise
+
+OnEvent = Callable[[NewEvent], None]
+AskPerson = Callable[[AskRecord], Awaitable[JsonValue]]
+CANCEL_WAIT_S = 60.0
+
+
+class LazyZygote:
+    """The warm parent of program processes, started when the first program runs."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+        self._zygote: Any = None
+        self._starting = asyncio.Lock()
+
+    async def spawn(self) -> Any:
+        async with self._starting:
+            if self._zygote is None:
+                from capataz.vm.zygote import Zygote
+
+                self._zygote = await Zygote.start()
+                self._stack.push_async_callback(self._zygote.close)
+        return await self._zygote.spawn()
+
+
+class App:
+    def __init__(self, parts: Parts, stack: AsyncExitStack) -> None:
+        self._parts = parts
+        self._large = LargeValues(parts.blobs)
+        harnesses = Harnesses(parts.models, parts.clock)
+        self._agents = Agents(
+            models=parts.models, prices=parts.models.prices, harnesses=harnesses, tool_identity=_tool_identity,
+            repositories=parts.repositories, sandbox_for=parts.sandboxes.of, environment_of=parts.evidence.environment,
+            faults=parts.faults,
+        )
+        self._ports = Ports(
+            journal=parts.journal, blobs=parts.blobs, clock=parts.clock, faults=parts.faults, agents=self._agents,
+            coding=parts.evidence, zygote=LazyZygote(stack), holder=this_process(), step_env=step_environment,
+        )
+        self._worker = Worker(self._ports)
+        stack.push_async_callback(self._worker.close)
+
+    @property
+    def home(self) -> Path:
+        return self._parts.config.home
+
+    @property
+    def journal(self) -> Journal:
+        return self._parts.journal
+
+    @property
+    def blobs(self) -> Blobs:
+        return self._parts.blobs
+
+    def _now(self) -> float:
+        return self._parts.clock.now()
+
+    # ---- starting ------------------------------------------------------------------------------
+
+    async def start_do(self, request: DoRequest) -> str:
+        from capataz.contracts.coding import JobOptions
+        from capataz.evidence.job import prepare_job
+
+        ref, source, files = await self._program(request.program)
+        model = self._model(request.model)
+        options = JobOptions(
+            max_rounds=request.max_rounds, max_workers=request.max_workers, approval=request.approval, model=model,
+            max_turns=request.max_turns, sandbox=request.sandbox, trust_repository=request.trust_repository,
+        )
+        await self._parts.sandboxes.of(options)
+        run_id = new_run_id()
+        job = await prepare_job(
+            self._parts.repositories, run_id, repo=request.repository, request=request.request, criteria=list(request.criteria),
+            base=request.base, target=request.target, policy_file=request.policy, options=options,
+        )
+        stored = {
+            "model": model, "max_turns": request.max_turns, "timeout_s": request.timeout_s,
+            "budget_usd": str(request.budget_usd) if request.budget_usd is not None else None,
+            "command_timeout_s": job.policy.limits.command_timeout,
+        }
+        await self._store(run_id, request.program, ref, source, files, to_json(job), stored, job.request.repository)
+        return run_id
+
+    async def start_program(self, request: ProgramRequest) -> str:
+        from capataz.vm.closure import check_input
+
+        ref, source, files = await self._program(request.program)
+        await check_input(self._ports.zygote, ref, files, request.input)
+        model = self._model(request.model) if request.model else None
+        stored = {
+            "model": model, "max_turns": request.max_turns, "timeout_s": request.timeout_s,
+            "budget_usd": str(request.budget_usd) if request.budget_usd is not None else None,
+        }
+        run_id = new_run_id()
+        await self._store(run_id, request.program, ref, source, files, request.input, stored, None)
+        return run_id
+
+    def _model(self, name: str | None) -> str:
+        """The full id of a model that can be used. Raises ``UsageError``, ``ProviderRejected``."""
+        model = self._parts.models.resolve(name)
+        self._parts.models.check(model)
+        return model
+
+    async def _program(self, name: str) -> tuple[str, str, dict[str, str]]:
+        """The program's ``module:name``, the digest of its sources, and these."""
+        from capataz.vm.closure import find
+
+        found = await asyncio.to_thread(find, name)
+        return found.ref, found.digest, found.files
+
+    async def _store(
+        self, run_id: str, shown: str, ref: str, source: str, files: dict[str, str], input: JsonValue, options: dict[str, Any],
+        repository: str | None,
+    ) -> None:
+        await self.journal.put_source(source, files)
+        await self.journal.create_run(NewRun(
+            run_id=run_id, program=shown, source_digest=source, input=await self._large.outward(input),
+            options={**options, "ref": ref}, created_at=self._now(), repository=repository,
+        ))
+
+    async def start_rebase(self, run_id: str) -> str:
+        raise UsageError("capataz rebase is not there yet; start the request again with `capataz do`")
+
+    # ---- driving -------------------------------------------------------------------------------
+
+    async def drive(self, run_id: str, *, on_event: OnEvent | None = None, ask: AskPerson | None = None) -> RunRecord:
+        parking = Parking(asks=ask is None)
+        try:
+            return await self._worker.drive(run_id, parking=parking, on_event=on_event, ask=_named(ask) if ask is not None else None)
+        finally:
+            self._agents.forget(run_id)
+
+    async def detach(self, run_id: str) -> None:
+        """Starts ``capataz resume`` in a session of its own; its words go to a log in the home."""
+        logs = self.home / "logs"
+        logs.mkdir(exist_ok=True)
+        with (logs / f"{run_id}.log").open("ab") as log:
+            await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "capataz.cli.main", "resume", run_id,
+                stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )
+
+    async def held(self, run_id: str) -> bool:
+        return await self._worker.held_by_other(run_id)
+
+    def request_drain(self) -> None:
+        self._worker.request_drain()
+
+    # ---- looking -------------------------------------------------------------------------------
+
+    async def summary(self, run_id: str) -> dict[str, Any]:
+        run = await self.journal.get_run(run_id)
+        rows = [
+            replace(row, result=await self._large.inward(row.result), input=await self._large.inward(row.input))
+            for row in await self.journal.effects(run_id) if row.parent is None or row.kind == "model"
+        ]
+        asks = await self.journal.asks(run_id=run_id, open_only=False)
+        run = replace(run, result=await self._large.inward(run.result))
+        return summarise(
+            run, rows, asks, await self.journal.usage(run_id), now=self._now(), sandbox=await self._sandbox_of(run_id)
+        )
+
+    async def _sandbox_of(self, run_id: str) -> dict[str, Any] | None:
+        found, after = None, 0
+        while events := await self.journal.events(run_id, after=after):
+            found = next((e.data for e in reversed(events) if e.type == "sandbox.started"), found)
+            after = events[-1].seq
+        return found
+
+    # ---- steering ------------------------------------------------------------------------------
+
+    async def answer(self, ask_id: str, value: JsonValue, *, by: str, channel: str, note: str | None) -> AskRecord:
+        ask = await self.journal.get_ask(ask_id)
+        if ask.approvers and by not in ask.approvers:
+            raise UsageError(f"{by} is not among the approvers of {ask_id}: {', '.join(ask.approvers)}")
+        checked = check_answer(ask.kind, ask.options, value, ask.schema)
+        return await self.journal.answer(ask_id, checked, by=by, channel=channel, at=self._now(), note=note)
+
+    async def cancel(self, run_id: str, *, reason: str) -> RunRecord:
+        run = await self.journal.get_run(run_id)
+        if run.state in FINAL_STATES:
+            raise RunNotResumable(f"run {run_id} is over already ({run.outcome or run.state})")
+        await self._post(run_id, "cancel", reason, None)
+        if not await self.held(run_id):
+            return await self.drive(run_id)
+        for _ in range(int(CANCEL_WAIT_S / 0.1)):
+            await asyncio.sleep(0.1)
+            run = await self.journal.get_run(run_id)
+            if run.state in FINAL_STATES:
+                return run
+            if not await self.held(run_id):
+                return await self.drive(run_id)
+        return run
+
+    async def pause(self, run_id: str, *, agent: str | None) -> None:
+        await self._post(run_id, "pause", None, agent)
+
+    async def notify(self, run_id: str, text: str, *, agent: str | None) -> None:
+        await self._post(run_id, "message", text, agent)
+
+    async def _post(self, run_id: str, kind: str, body: JsonValue, target: str | None) -> None:
+        run = await self.journal.get_run(run_id)
+        if run.state in FINAL_STATES:
+            raise RunNotResumable(f"run {run_id} is over ({run.outcome or run.state}); nobody would read this")
+        await self.journal.post(run_id, kind, body, target=target, sender=user_name(), at=self._now())
+
+    # ---- resuming ------------------------------------------------------------------------------
+
+    async def prepare_resume(self, run_id: str, *, with_file: Path | None) -> None:
+        run = await self.journal.get_run(run_id)
+        if with_file is None and run.state in FINAL_STATES and run.outcome not in ("failed", "cancelled"):
+            if run.state in ("failed", "cancelled"):
+                await self._new_generation(run, RunUpdate())
+            return  # finished: driving it only removes what a crash left behind
+        if with_file is not None:
+            await self._new_generation(run, await self._edited(run, with_file))
+        elif run.state in FINAL_STATES:
+            await self._new_generation(run, RunUpdate())
+        elif run.state == "parked" and any(w.get("on") == "paused" for w in run.waiting or []):
+            await self.journal.post(run_id, "resume", None, target=None, sender=user_name(), at=self._now())
+
+    async def _edited(self, run: RunRecord, file: Path) -> RunUpdate:
+        name = str(run.options["ref"]).rpartition(":")[2]
+        ref, source, files = await self._program(f"{file}:{name}")
+        await self.journal.put_source(source, files)
+        return RunUpdate(source_digest=source, options={**run.options, "ref": ref})
+
+    async def _new_generation(self, run: RunRecord, update: RunUpdate) -> None:
+        """Results of effects whose inputs did not change are kept; errors and cancelled effects are done again."""
+        lease = await self._worker.claim(run.run_id)
+        clear = ("outcome", "reason", "result", "ended_at", "waiting", "ready_at")
+        opened = replace(update, generation=run.generation + 1, state="queued", clear=clear)
+        try:
+            await self.journal.commit(lease, Batch(run=opened))
+        finally:
+            await self.journal.release(lease)
+
+    async def gc(self) -> dict[str, Any]:
+        from capataz.wiring.cleaning import collect
+
+        return await collect(self._parts)
+
+
+def _tool_identity(*, type: AgentType, tools: tuple[str, ...] | None, harness: str) -> JsonValue:
+    """Names of an agent's tools and the digest of their schemas: part of its key."""
+    from capataz.agents.tools.catalogue import choose
+
+    if harness != "agno":
+        return {"harness": harness}
+    chosen = choose(type, tools, ())
+    return {"names": list(chosen), "schemas": digest([tool.schema for tool in chosen.values()])}
+
+
+def _named(ask: AskPerson) -> Callable[[AskRecord], Awaitable[tuple[JsonValue, str] | None]]:
+    """The terminal's answer with the name of whoever sits there."""
+
+    async def asked(record: AskRecord) -> tuple[JsonValue, str] | None:
+        value = await ask(record)
+        return None if value is None else (value, user_name())
+
+    return asked
+
+
+def user_name() -> str:
+    """Who acts, as far as the system knows."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+@asynccontextmanager
+async def open_app(*, home: Path | None = None) -> AsyncIterator[App]:
+    async with AsyncExitStack() as stack:
+        parts = await stack.enter_async_context(open_parts(load_config(home)))
+        yield App(parts, stack)
+
+
+
+def open_database(*, home: Path | None = None) -> Any:
+    """``capataz db``: works without an app."""
+    from capataz.wiring.database import Database
+
+    return Database(load_config(home))
+
+
+async def doctor(*, home: Path | None = None) -> dict[str, Any]:
+    from capataz.wiring import doctor as room
+
+    return await room.doctor(home=home)
+
+
+async def programs() -> list[dict[str, Any]]:
+    from capataz.wiring import catalogue
+
+    return await catalogue.programs()
+
+
+async def models() -> list[dict[str, Any]]:
+    from capataz.wiring import catalogue
+
+    return await catalogue.models()
+
+
+async def prompts() -> list[dict[str, Any]]:
+    from capataz.wiring import catalogue
+
+    return await catalogue.prompts()
