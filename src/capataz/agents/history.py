@@ -26,6 +26,8 @@ def clean_text(value: Any) -> str:
     """Text that every store and provider takes: no lone surrogates, no NUL."""
     if value is None:
         return ""
+    if isinstance(value, str) and value.isascii() and "\0" not in value:
+        return value
     if isinstance(value, list):                # content parts
         value = "".join(part.get("text") or "" for part in value if isinstance(part, dict))  # pyright: ignore
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=True, default=str)
