@@ -35,14 +35,17 @@ def invoke(args: Sequence[str]) -> int:
 
 
 def _dispatch(args: list[str]) -> int:
-    """Runs the verb. Typer's own complaints become ``UsageError``s."""
+    """Runs the verb. Typer's own complaints become ``UsageError``s; its ``main`` is left out, since it swallows broken pipes."""
     import typer
 
     from capataz.cli.verbs import app
 
     command = typer.main.get_command(app)
     try:
-        result = command.main(args=args, prog_name="capataz", standalone_mode=False)
+        with command.make_context("capataz", args) as context:
+            return int(command.invoke(context) or 0)
+    except typer.Exit as done:
+        return done.exit_code
     except typer.TyperException as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             stderr_line(str(error.message))
@@ -51,7 +54,6 @@ def _dispatch(args: list[str]) -> int:
         raise UsageError(f"{error.format_message().rstrip('.')}; see `{place} --help`") from error
     except typer.Abort:
         return INTERRUPTED
-    return int(result or 0)
 
 
 def code_of(error: CapatazError) -> int:
