@@ -69,6 +69,12 @@ class LocalRunRepository:
 
         return await asyncio.to_thread(work)
 
+    async def sizes(self, shas: list[str]) -> dict[str, int]:
+        def work() -> dict[str, int]:
+            return {sha: found[2] for sha in shas if (found := self._store.info(sha)) is not None}
+
+        return await asyncio.to_thread(work)
+
     async def changes(self, old_tree: str, new_tree: str) -> list[Change]:
         return await asyncio.to_thread(changes, self._git, old_tree, new_tree)
 
