@@ -7,7 +7,7 @@ import json
 import os
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from capataz.contracts import units
 from capataz.contracts.errors import UsageError
@@ -76,13 +76,11 @@ def json_input(value: str | None) -> Any:
 
 
 def sandbox(value: str, trusted: bool) -> SandboxName:
-    names: tuple[SandboxName, ...] = get_args(SandboxName)
-    found = next((name for name in names if name == value), None)
-    if found is None:
-        raise UsageError(f"--sandbox {value!r} is unknown; choose one of {', '.join(names)}")
-    if found == "local" and not trusted:
+    if value not in get_args(SandboxName):
+        raise UsageError(f"--sandbox {value!r} is unknown; choose one of {', '.join(get_args(SandboxName))}")
+    if value == "local" and not trusted:
         raise UsageError("--sandbox local isolates nothing: add --trust-repository if you trust this repository and its agents")
-    return found
+    return cast(SandboxName, value)
 
 
 def approval(yes: bool, no_promote: bool) -> Approval:

@@ -5,6 +5,7 @@ People read stderr while something runs; stdout carries the result, with ``--jso
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ _BREAKS = {0x2028, 0x2029, 0x85}
 def soften() -> None:
     """Streams that cannot show a character show its escape instead of failing."""
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None and hasattr(stream, "reconfigure"):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 

@@ -12,6 +12,7 @@ from capataz.cli.view import MARKS, AgentLine, RunView
 from capataz.contracts.journal import NewEvent
 
 if TYPE_CHECKING:
+    from rich.text import Text
     from rich.tree import Tree
 
 _STYLES = {"running": "bold", "ok": "green", "error": "red", "cancelled": "dim"}
@@ -119,7 +120,7 @@ class LiveTree:
         return [line for line in lines if id(line) in kept][-room:]
 
 
-def _agent(line: AgentLine) -> object:
+def _agent(line: AgentLine) -> Text:
     from rich.text import Text
 
     turns = f"{line.turns} turn{'' if line.turns == 1 else 's'}"
