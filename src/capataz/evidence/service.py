@@ -117,8 +117,6 @@ class EvidenceService:
             task_id=item.id, round=round, workspace_id=workspace.workspace_id, base_sha=workspace.base_sha, tree=frozen.tree,
             changed_files=frozen.changed_files, output=output,
         )
-        shown = record.model_dump(mode="json")["changed_files"]
-        ctx.emit("workspace.frozen", {"workspace_id": workspace.workspace_id, "task_id": item.id, "tree": frozen.tree, "changed_files": shown})
         self._faults.reach("freeze.after")
         return record
 
@@ -126,7 +124,6 @@ class EvidenceService:
         self._faults.reach("compose.before")
         run = await self._run(ctx.run_id, job)
         candidate = await compose_candidate(run, self._blobs, ctx, job, records, base_sha=base_sha, round=round)
-        ctx.emit("candidate.composed", {"candidate": candidate.model_dump(mode="json")})
         self._faults.reach("compose.after")
         return candidate
 
@@ -164,19 +161,14 @@ class EvidenceService:
         *,
         usage: dict[str, Any],
     ) -> CandidateEnvelope:
-        made = make_envelope(candidate, report, manifest, synthesis, reviews, usage)
-        for role, review in reviews.items():
-            ctx.emit("review.ended", {"reviewer": role, "passed": review.candidate_passed, "blocking_issues": review.blocking_issues})
-        return made
+        return make_envelope(candidate, report, manifest, synthesis, reviews, usage)
 
     # ---- promotion ----
 
     async def promote(self, ctx: CodingContext, job: CodingJob, envelope: CandidateEnvelope, *, approval: dict[str, Any]) -> Promotion:
         run = await self._run(ctx.run_id, job)
         tree = await verify(run, self._blobs, job, envelope, approval)
-        done = await publish(self._repositories, run, ctx, job, envelope.candidate_sha, tree)
-        ctx.emit("promotion.done", {"ref": done.ref, "old": done.old, "new": done.new, "note": done.note})
-        return done
+        return await publish(self._repositories, run, ctx, job, envelope.candidate_sha, tree)
 
     async def rebase(self, ctx: CodingContext, job: CodingJob) -> CodingJob:
         return await rebased(self._repositories, ctx.run_id, job)

@@ -57,7 +57,7 @@ class App:
         self._large = LargeValues(parts.blobs)
         harnesses = Harnesses(parts.models, parts.clock)
         self._agents = Agents(
-            models=parts.models, prices=parts.models.prices, harnesses=harnesses, tool_identity=_tool_identity,
+            models=parts.models, prices=parts.models.prices(), harnesses=harnesses, tool_identity=_tool_identity,
             repositories=parts.repositories, sandbox_for=parts.sandboxes.of, environment_of=parts.evidence.environment,
             faults=parts.faults,
         )
@@ -110,10 +110,7 @@ class App:
         return run_id
 
     async def start_program(self, request: ProgramRequest) -> str:
-        from capataz.vm.closure import check_input
-
         ref, source, files = await self._program(request.program)
-        await check_input(self._ports.zygote, ref, files, request.input)
         model = self._model(request.model) if request.model else None
         stored = {
             "model": model, "max_turns": request.max_turns, "timeout_s": request.timeout_s,

@@ -10,27 +10,39 @@ from capataz.wiring.config import Config
 
 class Database:
     def __init__(self, config: Config) -> None:
-        self._config = config
-
-    def _admin(self) -> Any:
-        from capataz.store import admin
-
-        return admin.Admin(self._config.home, self._config.database_url)
+        self._home = config.home
+        self._database_url = config.database_url
+        self._blob_url = config.blob_url
 
     async def start(self) -> str:
-        return await self._admin().start()
+        from capataz.store import admin
+
+        return await admin.start(self._home, self._database_url)
 
     async def stop(self) -> bool:
-        return await self._admin().stop()
+        from capataz.store import admin
+
+        return await admin.stop(self._home, self._database_url)
 
     async def url(self) -> str:
-        return await self._admin().url()
+        from capataz.store import admin
+
+        return await admin.url(self._home, self._database_url)
 
     async def migrate(self) -> dict[str, Any]:
-        return await self._admin().migrate()
+        from capataz.store import admin
+
+        before, after = await admin.migrate(self._home, self._database_url)
+        return {"from": before, "to": after}
 
     async def backup(self, target: Path) -> dict[str, Any]:
-        return await self._admin().backup(target)
+        from capataz.store import admin
+
+        size = await admin.backup(target, self._home, self._database_url, self._blob_url)
+        return {"file": str(target), "bytes": size}
 
     async def restore(self, source: Path) -> dict[str, Any]:
-        return await self._admin().restore(source)
+        from capataz.store import admin
+
+        await admin.restore(source, self._home, self._database_url, self._blob_url)
+        return {"file": str(source)}
