@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from capataz.agents import compaction, history, prompts
@@ -250,8 +250,8 @@ class Conversation:
             return error_reply(str(error), refused="path")
         except (NotFound, UsageError) as error:
             return error_reply(str(error))
-        cleaned = history.clean_text(reply.content)
-        return reply if cleaned == reply.content else _with_content(reply, cleaned)
+        content, summary = history.clean_text(reply.content), history.clean_text(reply.summary)
+        return reply if (content, summary) == (reply.content, reply.summary) else replace(reply, content=content, summary=summary)
 
     # ---- the end ---------------------------------------------------------------------------------
 
@@ -298,10 +298,6 @@ def _first_user(messages: list[Chat]) -> str:
 def _last_text(messages: list[Chat]) -> str:
     last = next((m for m in reversed(messages) if m["role"] == "assistant"), None)
     return (last or {}).get("content") or ""
-
-
-def _with_content(reply: ToolReply, content: str) -> ToolReply:
-    return ToolReply(content=content, failed=reply.failed, refused=reply.refused, summary=reply.summary, artifacts=reply.artifacts, tree=reply.tree)
 
 
 async def _all(work: list[Coroutine[Any, Any, ToolReply]]) -> list[ToolReply]:

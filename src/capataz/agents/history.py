@@ -74,7 +74,7 @@ def _request(call: Any, turn: int, position: int, used: set[str]) -> Chat:
         **extra,
         "id": _unique(call.get("id"), turn, position, used),
         "type": "function",
-        "function": {"name": clean_text(name) if isinstance(name, str) and name else "unnamed", "arguments": clean_text(arguments)},
+        "function": {"name": clean_text(name) if isinstance(name, str) and name else "unnamed", "arguments": clean_text(arguments) if arguments.strip() else "{}"},
     }
 
 
@@ -96,7 +96,7 @@ def calls_of(message: Chat) -> list[Call]:
 def _parse(position: int, call: Chat) -> Call:
     name, raw = call["function"]["name"], call["function"]["arguments"]
     try:
-        arguments = json.loads(raw, parse_constant=_no_constant) if raw.strip() else {}
+        arguments = json.loads(raw, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         return Call(position, call["id"], name, None, f"the arguments of {name} are no valid JSON ({error}); send one JSON object", raw)
     if not isinstance(arguments, dict):

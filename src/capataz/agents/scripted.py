@@ -138,9 +138,9 @@ def _script_error(path: str, error: BaseException, where: str) -> ScriptError:
 
 def _reply(path: str, answer: Any, turn: int) -> ClientReply | ProviderFailure:
     parts: list[Any] = list(answer) if isinstance(answer, (list, tuple)) else [answer]  # pyright: ignore[reportUnknownArgumentType]
-    wrong = next((p for p in parts if not isinstance(p, Said)), None)
-    if not parts or wrong is not None:
-        raise ScriptError(f"the script {path} answered {wrong if parts else answer!r}, which is no answer; use tool, say, submit, fail, raw or sleep_s")
+    wrong = [p for p in parts if not isinstance(p, Said)]
+    if not parts or wrong:
+        raise ScriptError(f"the script {path} answered {_repr(wrong[0] if wrong else answer)}, which is no answer; use tool, say, submit, fail, raw or sleep_s")
     if len(parts) > 1 and any(p.kind in ("fail", "raw") for p in parts):
         raise ScriptError(f"the script {path} answered a list with fail or raw in it; a list holds tool(...), submit(...) and say(...)")
     first: Said = parts[0]
@@ -149,6 +149,13 @@ def _reply(path: str, answer: Any, turn: int) -> ClientReply | ProviderFailure:
     tokens = next((p.usage for p in reversed(parts) if p.usage is not None), DEFAULT_TOKENS)
     message = first.message if first.kind == "raw" else _message(parts, turn)
     return ClientReply(message=message, usage=Usage(input_tokens=tokens[0], output_tokens=tokens[1]), finish="tool_calls" if message.get("tool_calls") else "stop")
+
+
+def _repr(value: Any) -> str:
+    try:
+        return repr(value)[:200]
+    except Exception:
+        return f"a {type(value).__name__}"
 
 
 def _failure(said: Said) -> ProviderFailure:

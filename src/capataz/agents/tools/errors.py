@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from capataz.agents.history import clean_text
 from capataz.contracts.harness import ToolReply
 
 MAX_ERROR = 2_000
@@ -19,7 +20,7 @@ class ToolError(Exception):
 
 def error_reply(message: str, *, refused: Literal["path", "resource"] | None = None) -> ToolReply:
     """``message`` as one line of at most 2,000 characters."""
-    line = " ".join(message.split())
+    line = " ".join(clean_text(message).split())
     if len(line) > MAX_ERROR - 7:
         line = line[: MAX_ERROR - 20] + " … (cut)"
     return ToolReply(content=f"error: {line}", failed=True, refused=refused, summary=line[:200])
