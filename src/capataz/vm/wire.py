@@ -5,22 +5,28 @@ the same ``start`` and the same ``deliver`` frames it sends the same ``batch`` f
 
 Kernel to program:
 
-* ``start``   ``{"ref", "files": {name: text} | None, "input", "seed", "now", "scope", "path"}``: run this program. ``ref`` is
-  ``module:name``; ``files`` the pinned source closure (module name to text), imported before anything on disk.
+* ``start``   ``{"ref", "files": {path: text} | None, "input", "seed", "now", "scope", "path"}``: run this program. ``ref`` is
+  ``module:name``, or what the person wrote: then the closure's own entry is meant. ``files`` is the pinned source closure
+  (``closure.Source.files``: ``pkg/mod.py`` to text, and ``"@entry"`` to ``module:name``), imported before anything on disk;
+  ``scope`` the prefix of all its requests' scopes; ``path`` further folders to import from.
+* ``describe`` ``{"ref", "files"}``: in place of ``start``; answered by ``described`` (``{"ok": {"name", "ref", "doc", "input",
+  "output"}} | {"error"}``).
 * ``deliver`` ``{"items": [{"no", "ok": value} | {"no", "error": {...}}, ...]}``, each item with ``"now"``, the recorded time of the
   completion: the loop takes the items one by one and runs until idle after each.
 * ``call``    ``{"id", "callback", "args"}``: run a callback that a request registered (accept, context); pure, not journaled by
-  the program; answered by ``called``.
+  the program; answered by ``called``. ``args``: the list of its arguments (``accept``: [value], ``context``: [messages]), or
+  the one argument when it is no list. ``accept`` answers null (fine) or the text of a refusal.
 * ``fork``    ``{"no", "env"}``: run the step function of request ``no`` in a forked child, where the audit hook is off and the
   environment is ``env``; answered by ``forked``.
-* ``kill``    ``{"no"}``: kill the child of that step.
+* ``kill``    ``{"no"}``: kill the child of that step with all its descendants; its ``forked`` follows.
 * ``stop``    ``{}``: end the process.
 
 Program to kernel:
 
-* ``batch``   ``{"requests": [request...], "cancels": [[no, reason]...], "seen": n}``: what was asked since the last one, in order;
+* ``batch``   ``{"requests": [request...], "cancels": [[no, reason, after]...], "seen": n}``: what was asked since the last one, in order;
   ``seen`` counts the delivered items so far. Sent after ``start`` and after each ``deliver`` frame, also when empty. Each request
-  and cancel carries ``"after"``: how many items had been delivered when it was made.
+  and cancel carries ``"after"``: how many items had been delivered when it was made. What is delivered for a cancelled request
+  is counted and otherwise ignored.
 * ``done``    like ``batch`` plus ``"result"``: the program returned.
 * ``failed``  like ``batch`` plus ``"error"`` (``CapatazError.to_json``): the program raised.
 * ``called``  ``{"id", "ok"} | {"id", "error"}``.

@@ -1,0 +1,154 @@
+"""The guard: program code that touches files, sockets, processes or threads is refused, with the verb to use instead.
+
+An audit hook, hence a help against mistakes, not a wall: what hostile code may do is the sandbox's business. It looks at what
+is done while a program's code runs; imports, and reading what is installed beside the interpreter, are let through.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from capataz.contracts.errors import ImpureProgram
+from capataz.vm.sites import call_site
+
+_STEP = "put it in a function and call it with `await step(name, fn, ...)`"
+_WRITE = f"{_STEP}, or publish a file with `await artifact(name, data)`"
+_IMPORTERS = ("<frozen importlib", "<frozen zipimport")
+
+Rule = Callable[[tuple[Any, ...]], "tuple[str, str, str] | None"]
+"""Arguments of an event to (what, how to mend it, verb); None: let through."""
+
+
+def _always(what: str, advice: str = _STEP, verb: str = "step") -> Rule:
+    return lambda args: (what, advice, verb)
+
+
+def _named(what: str) -> Rule:
+    return lambda args: (f"{what}({_show(args[0])})" if args else what, _STEP, "step")
+
+
+def _show(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _open(args: tuple[Any, ...]) -> tuple[str, str, str] | None:
+    path, mode, flags = args
+    writes = any(letter in (mode or "") for letter in "wax+") or bool((flags or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+    if not writes and (_installed(path) or _importing()):
+        return None
+    what = f"open({_show(path)}, {mode!r})" if mode else f"open({_show(path)})"
+    return (what, _WRITE, "step") if writes else (what, _STEP, "step")
+
+
+def _look(what: str) -> Rule:
+    def rule(args: tuple[Any, ...]) -> tuple[str, str, str] | None:
+        path = args[0] if args else "."
+        return None if _installed(path) or _importing() else (f"{what}({_show(path)})", _STEP, "step")
+
+    return rule
+
+
+def _roots() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    found = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    found |= {str(Path(__file__).parents[1]), "/usr/share/zoneinfo", "/usr/lib/zoneinfo", "/etc/zoneinfo"}
+    return tuple(sorted(f"{os.path.realpath(path)}{os.sep}" for path in found) + sorted(f"{path}{os.sep}" for path in found))
+
+
+_ROOTS = _roots()
+
+
+def _installed(path: Any) -> bool:
+    """Whether a path lies beside the interpreter: reading it gives every worker the same."""
+    try:
+        text = os.path.abspath(os.fsdecode(path))
+    except TypeError:
+        return False
+    return f"{text}{os.sep}".startswith(_ROOTS)
+
+
+def _importing() -> bool:
+    """Whether the import system itself asks: the caller of the audited function is one of its frames."""
+    return sys._getframe(3).f_code.co_filename.startswith(_IMPORTERS)  # pyright: ignore[reportPrivateUsage]
+
+
+_RULES: dict[str, Rule] = {
+    "open": _open,
+    "os.listdir": _look("os.listdir"),
+    "os.scandir": _look("os.scandir"),
+    "os.kill": _named("os.kill"),
+    "os.killpg": _named("os.killpg"),
+    "os.fork": _always("os.fork()"),
+    "os.forkpty": _always("os.forkpty()"),
+    "os.system": _named("os.system"),
+    "os.exec": _named("os.exec"),
+    "os.posix_spawn": _named("os.posix_spawn"),
+    "os.spawn": _always("os.spawn()"),
+    "pty.spawn": _always("pty.spawn()"),
+    "subprocess.Popen": _named("a subprocess"),
+    "_thread.start_new_thread": _always("a thread", "tasks of asyncio or fan_out run side by side; blocking work goes into step()"),
+    "_thread.start_joinable_thread": _always("a thread", "tasks of asyncio or fan_out run side by side; blocking work goes into step()"),
+    "_posixsubprocess.fork_exec": _named("a subprocess"),
+    "time.sleep": _always("time.sleep()", "use `await sleep(seconds)`", "sleep"),
+    "builtins.input": _always("input()", "use `await ask(question)`", "ask"),
+    "sqlite3.connect": _named("sqlite3.connect"),
+    "webbrowser.open": _named("webbrowser.open"),
+}
+for _event in ("chdir", "chflags", "chmod", "chown", "link", "lockf", "mkdir", "remove", "removexattr", "rename", "rmdir",
+               "setxattr", "symlink", "truncate", "utime", "unlink"):  # fmt: skip
+    _RULES[f"os.{_event}"] = _named(f"os.{_event}")
+for _event in ("__new__", "bind", "connect", "getaddrinfo", "gethostbyaddr", "gethostbyname", "gethostname", "getnameinfo",
+               "getservbyname", "getservbyport", "sendmsg", "sendto", "sethostname"):  # fmt: skip
+    _RULES[f"socket.{_event}"] = _always("a socket")
+
+_active = False
+_installed_hook = False
+
+
+def _hook(event: str, args: tuple[Any, ...]) -> None:
+    if not _active:
+        return
+    rule = _RULES.get(event)
+    if rule is None:
+        return
+    found = rule(args)
+    if found is not None:
+        what, advice, verb = found
+        site = call_site(2)
+        raise ImpureProgram(f"{site}: {what} in a program; {advice}", site=site, verb=verb)
+
+
+def install() -> None:
+    """Adds the hook to this process, once and for ever; ``active`` switches it."""
+    global _installed_hook
+    if not _installed_hook:
+        sys.addaudithook(_hook)
+        _installed_hook = True
+
+
+def on() -> bool:
+    """Whether program code is under guard now: also what decides if clocks and random numbers are the recorded ones."""
+    return _active
+
+
+def switch(active: bool) -> None:
+    global _active
+    _active = active
+
+
+@contextmanager
+def lifted() -> Iterator[None]:
+    """The runtime's own doings."""
+    global _active
+    before, _active = _active, False
+    try:
+        yield
+    finally:
+        _active = before
