@@ -10,11 +10,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cli_fakes import RUN, FakeApp, FakeWiring, ask_record  # noqa: E402
+from cli_fakes import RUN, FakeApp, FakeWiring, ask_record
 
-from capataz.cli import bridge  # noqa: E402
-from capataz.cli.entry import invoke  # noqa: E402
-from capataz.contracts.journal import NewEvent, RunRecord  # noqa: E402
+from capataz.cli import bridge
+from capataz.cli.entry import invoke
+from capataz.contracts.journal import NewEvent, RunRecord
 
 
 class Waiting(FakeApp):

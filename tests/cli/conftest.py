@@ -11,10 +11,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cli_fakes import FakeApp, FakeWiring  # noqa: E402
+from cli_fakes import FakeApp, FakeWiring
 
-from capataz.cli import bridge  # noqa: E402
-from capataz.cli.entry import invoke  # noqa: E402
+from capataz.cli import bridge
+from capataz.cli.entry import invoke
 
 
 @dataclass

@@ -49,7 +49,7 @@ def test_ctrl_c_twice_stops_at_once() -> None:
     process.send_signal(signal.SIGINT)
     until(process, "next safe point")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    _out, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert f"capataz resume {RUN}" in err and "Traceback" not in err
 
