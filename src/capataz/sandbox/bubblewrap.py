@@ -137,20 +137,20 @@ class _Start:
 
     def _options(self) -> list[str]:
         spec = self._spec
-        synthetic = _synthetic(self._owner)
+        laid_out = system.laid(self._runtime_dir)
         shared = max(16 << 20, spec.limits.memory_bytes // 2) if spec.limits.memory_bytes else 1 << 30
         options = [
             "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup",
             *([] if spec.network == "host" else ["--unshare-net"]),
             "--disable-userns", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox",
             "--new-session", "--die-with-parent", "--as-pid-1", "--cap-drop", "ALL", "--clearenv",
-            *system.mounts(synthetic),
+            "--dir", "/capataz", "--dir", "/root", "--dir", "/home", "--dir", "/var", "--dir", "/var/lib", "--dir", "/run",
+            *system.mounts(laid_out),
             *_resolver(spec),
             "--dev", "/dev", "--size", str(shared), "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev",
-            *system.proc(synthetic),
-            "--size", str(shared), "--perms", "1777", "--tmpfs", "/tmp", "--dir", _HOME,
-            "--dir", "/run", "--dir", "/root", "--dir", "/home", "--dir", "/var/lib", "--symlink", "/tmp", "/var/tmp",
-            "--ro-bind", str(program.carried(self._runtime_dir)), _LIBRARY,
+            *system.proc(laid_out),
+            "--size", str(shared), "--perms", "1777", "--tmpfs", "/tmp", "--dir", _HOME, "--symlink", "/tmp", "/var/tmp",
+            "--ro-bind", str(program.carried(self._runtime_dir)), _LIBRARY, "--ro-bind", str(laid_out / "bin"), "/capataz/bin",
             *_read_only(spec.read_only),
             *(["--bind", str(_folder(spec.layer, "layer")), _LAYER] if spec.layer else []),
             *self._workspace(),
@@ -167,7 +167,7 @@ class _Start:
         options = _workspace_mount(mount)
         options += _read_only(mount.read_only)
         for path in mount.hidden:
-            options += _hidden(mount, path, _synthetic(self._owner))
+            options += _hidden(mount, path, system.laid(self._runtime_dir))
         return options
 
     def _spawn(self, options: list[str]) -> None:
@@ -306,7 +306,7 @@ def _read_only(mounts: tuple[Mount, ...]) -> list[str]:
     return options
 
 
-def _hidden(mount: WorkspaceMount, path: bytes, synthetic: Path) -> list[str]:
+def _hidden(mount: WorkspaceMount, path: bytes, laid_out: Path) -> list[str]:
     """Masks what the path is now, in the layer that shows it. A link is no content of its own, a missing path has none."""
     parts = [part for part in path.split(b"/") if part not in (b"", b".")]
     if not parts or b".." in parts:
@@ -316,7 +316,7 @@ def _hidden(mount: WorkspaceMount, path: bytes, synthetic: Path) -> list[str]:
         mode = _mode_in(mount.lower, parts)
     if mode is None or stat.S_ISLNK(mode) or stat.S_ISCHR(mode):
         return []
-    mask = synthetic / ("masked-folder" if stat.S_ISDIR(mode) else "masked-file")
+    mask = laid_out / ("masked-folder" if stat.S_ISDIR(mode) else "masked-file")
     return ["--ro-bind", str(mask), f"{WORKSPACE}/{os.fsdecode(b'/'.join(parts))}"]
 
 
@@ -340,13 +340,6 @@ def _resolver(spec: SandboxSpec) -> list[str]:
     if spec.network != "host":
         return []
     return ["--ro-bind-try", os.path.realpath("/etc/resolv.conf"), "/etc/resolv.conf"]
-
-
-def _synthetic(place: Owner) -> Path:
-    folder = place.folder / "system"
-    if not folder.is_dir():
-        system.lay(folder)
-    return folder
 
 
 def _pipe_with(data: bytes) -> int:

@@ -17,7 +17,7 @@ _BUSY: dict[tuple[Path, int], Owner] = {}
 
 
 class Owner:
-    """This process's folder below ``runtime_dir``: ``lock``, ``system`` (synthetic files), ``spool``, one folder a session."""
+    """This process's folder below ``runtime_dir``: ``lock``, ``spool``, one folder a session."""
 
     def __init__(self, runtime_dir: Path) -> None:
         self._base = runtime_dir / "sandbox"

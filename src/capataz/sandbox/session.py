@@ -240,7 +240,7 @@ class HelperSession:
 
     def _ended(self, running: Running, frame: wire.Frame) -> None:
         try:
-            status, rss, _, peak, duration = wire.ENDED.unpack(frame.blobs[0])
+            status, rss, peak, duration = wire.ENDED.unpack(frame.blobs[0])
         except Exception:
             self._channel.close()
             return

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 
-from . import spawn, tree, wire
+from . import lane, tree, wire
+
+TYPE_CHECKING = False                          # typing itself would cost more than the rest of the start
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _NUDGE_S = 0.002                               # how often a dying tree is looked at
-_PATIENCE_S = 0.4                              # after this a tree that forks faster than it is killed takes the session's others with it
+_PATIENCE_S = 0.05                             # a tree that forks faster than this kills it is killed by process 1 at a stroke
+_LAST_S = 0.4                                  # ... at the price of the session's other commands, if there are any
+_SPARE_LANES = 4
 
 
 class Command:
-    """One command and its stub."""
+    """One command and the lane it runs in."""
 
-    def __init__(self, id: int, stub: int, report: int) -> None:
-        self.id, self.stub, self.report = id, stub, report
+    def __init__(self, id: int, runner: lane.Lane) -> None:
+        self.id, self.lane = id, runner
         self.started = time.monotonic()
         self.why = wire.NOT_KILLED
         self.status: int | None = None
         self.rss = 0
         self.peak = 0
-        self.cpu_s = 0.0
-        self.seen_cpu_s = 0.0
         self.dying_since = 0.0
 
 
@@ -41,30 +44,41 @@ class Limits:
 class Commands:
     """All running commands. ``alone``: this is process 1 of a pid namespace, so "everything else" can be killed at once."""
 
-    def __init__(self, alone: bool, limits: Limits, done: Callable[[Command], None]) -> None:
+    def __init__(
+        self, alone: bool, limits: Limits, new_lane: Callable[[], lane.Lane], lost: Callable[[lane.Lane], None], done: Callable[[Command], None]
+    ) -> None:
         self._alone = alone
         self._limits = limits
+        self._new_lane = new_lane
+        self._lost = lost
         self._done = done
-        self._by_report: dict[int, Command] = {}
+        self._idle: list[lane.Lane] = []
+        self._busy: dict[int, Command] = {}    # by the lane's descriptor
         self._next_look = 0.0
-        self._spent_cpu_s = 0.0
+        self._gone_cpu_s = 0.0
 
-    def __len__(self) -> int:
-        return len(self._by_report)
+    def warm_up(self) -> None:
+        """Has a lane ready before the first command asks for it."""
+        if not self._idle:
+            self._idle.append(self._new_lane())
 
-    @property
-    def reports(self) -> list[int]:
-        return list(self._by_report)
-
-    def start(self, id: int, order: spawn.Order, keep: list[int]) -> int:
-        """Starts it; gives the descriptor to poll."""
-        stub, report = spawn.start(order, keep)
-        self._by_report[report] = Command(id, stub, report)
-        self._next_look = min(self._next_look, time.monotonic() + self._limits.poll_s) if len(self._by_report) > 1 else 0.0
-        return report
+    def start(self, frame: wire.Frame, fds: list[int]) -> None:
+        """Hands the command to a free lane, a new one when there is none."""
+        while True:
+            runner = self._idle.pop() if self._idle else self._new_lane()
+            self._busy[runner.socket.fileno()] = Command(frame.id, runner)
+            try:
+                runner.send(wire.pack(wire.RUN, frame.id, 0, 0, *frame.blobs), fds)
+            except OSError:                    # the lane was killed while it was idle
+                del self._busy[runner.socket.fileno()]
+                self._bury(runner)
+                continue
+            break
+        if len(self._busy) == 1:
+            self._next_look = time.monotonic() + self._limits.poll_s
 
     def kill(self, id: int, why: int) -> None:
-        for command in list(self._by_report.values()):
+        for command in list(self._busy.values()):
             if command.id == id:
                 self._kill(command, why)
 
@@ -76,54 +90,78 @@ class Commands:
         self._strike(command)
 
     def _strike(self, command: Command) -> None:
-        """One blow at the tree. Alone in the namespace with one command, one call reaches everything, however fast it forks."""
-        overdue = time.monotonic() - command.dying_since > _PATIENCE_S
-        if self._alone and (overdue or len(self._by_report) == 1):
-            for other in self._by_report.values():
+        """One blow at the tree. From process 1 one call reaches everything else, however fast it forks."""
+        waited = time.monotonic() - command.dying_since
+        if self._alone and (waited > _LAST_S or (waited > _PATIENCE_S and len(self._busy) == 1)):
+            for other in self._busy.values():
                 if other.why == wire.NOT_KILLED and other.status is None:
                     other.why = wire.SESSION
                 other.dying_since = other.dying_since or command.dying_since
             tree.kill([-1])
             return
-        tree.kill(process.pid for process in tree.below(command.stub, tree.processes()) if process.state != b"Z")
+        tree.kill(process.pid for process in tree.below(command.lane.pid, tree.processes()) if process.state != b"Z")
 
-    def readable(self, report: int) -> bool:
-        """Takes what a stub reported; True when its command is over and the descriptor closed."""
-        command = self._by_report[report]
-        data = os.read(report, spawn.REPORT.size)
-        if len(data) == spawn.REPORT.size:
-            command.status, command.rss, command.cpu_s, others = spawn.REPORT.unpack(data)
-            if others:
+    def readable(self, fd: int) -> None:
+        """Takes what a lane said."""
+        command = self._busy.get(fd)
+        if command is None:
+            self._idle_lane_died(fd)
+            return
+        data = command.lane.socket.recv(4096)
+        if not data:
+            self._lane_died(command)
+            return
+        if len(data) >= lane.REPORT.size:
+            command.status, command.rss, others = lane.REPORT.unpack(data[: lane.REPORT.size])
+            data = data[lane.REPORT.size :]
+            if others and not data:
                 self._kill(command, wire.NOT_KILLED)
-            return False
-        return self._ended(command)
-
-    def _ended(self, command: Command) -> bool:
-        """The stub is gone. If it did not go by itself, what it had adopted is a stray of process 1 now."""
-        os.close(command.report)
-        status = _reap(command.stub)
-        del self._by_report[command.report]
-        if status != 0 and command.status is None and command.why == wire.NOT_KILLED:
-            command.why = wire.LOST
-        if status != 0:
-            self._kill_strays()
-        self._spent_cpu_s += command.cpu_s or command.seen_cpu_s
+                return
+        del self._busy[fd]
+        self._keep(command.lane)
         self._done(command)
-        return True
+
+    def _keep(self, runner: lane.Lane) -> None:
+        if len(self._idle) < _SPARE_LANES:
+            self._idle.append(runner)
+        else:
+            self._bury(runner)
+
+    def _idle_lane_died(self, fd: int) -> None:
+        for runner in self._idle:
+            if runner.socket.fileno() == fd:
+                self._idle.remove(runner)
+                self._bury(runner)
+                return
+
+    def _lane_died(self, command: Command) -> None:
+        """Somebody inside (or our own stroke) killed the lane: what it had adopted is process 1's now, and is killed."""
+        del self._busy[command.lane.socket.fileno()]
+        self._bury(command.lane)
+        if command.status is None and command.why == wire.NOT_KILLED:
+            command.why = wire.LOST
+        if self._alone:
+            self._kill_strays()
+        self._done(command)
+
+    def _bury(self, runner: lane.Lane) -> None:
+        self._lost(runner)
+        runner.close()
+        tree.kill([runner.pid])
+        found = _reap(runner.pid, 0)
+        self._gone_cpu_s += found
 
     def _kill_strays(self) -> None:
-        """Everything that no living stub answers for. Only in a namespace: elsewhere strays are not told from strangers."""
-        if not self._alone:
-            return
-        stubs = {command.stub for command in self._by_report.values()}
+        """Kills all that no living lane answers for; with no command left, simply everything."""
+        lanes = {runner.pid for runner in self._idle} | {command.lane.pid for command in self._busy.values()}
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
             seen = tree.processes()
-            safe = {os.getpid(), *stubs, *(p.pid for stub in stubs for p in tree.below(stub, seen))}
+            safe = {os.getpid(), *lanes, *(p.pid for pid in lanes for p in tree.below(pid, seen))}
             strays = [pid for pid in seen if pid not in safe]
             if not strays:
                 return
-            tree.kill(strays if stubs else [-1])
+            tree.kill(strays if self._busy else [-1])
             for pid in strays:
                 _reap(pid, os.WNOHANG)
             time.sleep(0.001)
@@ -131,32 +169,30 @@ class Commands:
     def tend(self) -> float | None:
         """Does what is due; gives the seconds until it wants to be called again (None: not until something happens)."""
         now = time.monotonic()
-        dying = [command for command in self._by_report.values() if command.dying_since]
+        dying = [command for command in self._busy.values() if command.dying_since]
         for command in dying:
             self._strike(command)
-        if self._by_report and self._limits.any and now >= self._next_look:
+        if self._busy and self._limits.any and now >= self._next_look:
             self._look()
             self._next_look = time.monotonic() + max(self._limits.poll_s, 4 * (time.monotonic() - now))
         if dying:
             return _NUDGE_S
-        return max(0.0, self._next_look - time.monotonic()) if self._by_report and self._limits.any else None
+        return max(0.0, self._next_look - time.monotonic()) if self._busy and self._limits.any else None
 
     def _look(self) -> None:
         """Measures every tree and kills the one to blame when the session is over a limit."""
         seen = tree.processes()
-        trees = {command: tree.below(command.stub, seen) for command in self._by_report.values()}
+        trees = {command: tree.below(command.lane.pid, seen) for command in self._busy.values()}
         memory = {command: sum(p.rss for p in found) for command, found in trees.items()}
-        for command, found in trees.items():
+        for command in trees:
             command.peak = max(command.peak, memory[command])
-            stub = seen.get(command.stub)
-            command.seen_cpu_s = sum(p.cpu_s for p in found) + (stub.cpu_s if stub else 0)
         limits = self._limits
         if limits.pids and sum(p.threads for found in trees.values() for p in found) > limits.pids:
             self._kill(max(trees, key=lambda c: sum(p.threads for p in trees[c])), wire.PIDS)
         elif limits.memory and self._over_memory(trees, memory):
             self._kill(max(memory, key=lambda c: memory[c]), wire.MEMORY)
-        elif limits.cpu_s and self._spent_cpu_s + sum(c.seen_cpu_s for c in trees) > limits.cpu_s:
-            self._kill(max(trees, key=lambda c: c.seen_cpu_s), wire.CPU)
+        elif limits.cpu_s and self._cpu_s(trees, seen) > limits.cpu_s:
+            self._kill(max(trees, key=lambda c: sum(p.cpu_s for p in trees[c])), wire.CPU)
 
     def _over_memory(self, trees: dict[Command, list[tree.Process]], memory: dict[Command, int]) -> bool:
         shared = tree.shared_memory() if self._alone else 0
@@ -165,9 +201,17 @@ class Commands:
         # resident pages that forks share were counted for each of them: count exactly before killing
         return sum(tree.proportional(found) for found in trees.values()) + shared > self._limits.memory
 
+    def _cpu_s(self, trees: dict[Command, list[tree.Process]], seen: dict[int, tree.Process]) -> float:
+        """Of the session so far: living trees, what lanes have waited for, and lanes that are gone."""
+        lanes = [runner.pid for runner in self._idle] + [command.lane.pid for command in trees]
+        waited_for = sum(seen[pid].cpu_s for pid in lanes if pid in seen)
+        return self._gone_cpu_s + waited_for + sum(p.cpu_s for found in trees.values() for p in found)
 
-def _reap(pid: int, flags: int = 0) -> int:
+
+def _reap(pid: int, flags: int) -> float:
+    """Reaps a child if it is one; its processor time with that of its children."""
     try:
-        return os.waitpid(pid, flags)[1]
+        _, _, usage = os.wait4(pid, flags)
     except ChildProcessError:
-        return 0
+        return 0.0
+    return usage.ru_utime + usage.ru_stime

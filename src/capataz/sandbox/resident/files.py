@@ -9,9 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable
 
 from . import wire
+
+TYPE_CHECKING = False                          # typing itself would cost more than the rest of the start
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _DIR = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

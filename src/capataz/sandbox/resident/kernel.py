@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 _DUMPABLE, _CHILD_SUBREAPER, _PDEATHSIG = 4, 36, 1
-_found: Any = None
+_found = None
 
 
-def _prctl() -> Any:
+def _prctl():  # type: ignore[no-untyped-def]
     global _found
     if _found is None:
         import _ctypes
 
-        ctypes: Any = _ctypes
-        integer = type("c_long", (ctypes._SimpleCData,), {"_type_": "l"})
-        function = type("function", (ctypes.CFuncPtr,), {"_flags_": 1, "_restype_": integer})
-        _found = integer, function(ctypes.dlsym(ctypes.dlopen(None, 0), "prctl"))
+        integer = type("c_long", (_ctypes._SimpleCData,), {"_type_": "l"})
+        function = type("function", (_ctypes.CFuncPtr,), {"_flags_": 1, "_restype_": integer})
+        _found = integer, function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"))
     return _found
 
 

@@ -1,20 +1,16 @@
-"""The helper's loop: frames from the worker, reports of stubs, connections to forwarded ports."""
+"""The helper's loop: frames from the worker, reports of lanes, connections to forwarded ports."""
 
 from __future__ import annotations
 
 import _socket
 import _signal as signal
 import os
-import resource
 import select
 import sys
 import time
-from array import array
 
-from . import commands, files, kernel, spawn, tree, wire
+from . import commands, files, kernel, lane, tree, wire
 
-_CHUNK = 256 << 10
-_MAX_FDS = 16
 
 
 class Helper:
@@ -31,7 +27,7 @@ class Helper:
         self._listeners: dict[int, tuple[_socket.socket, int]] = {}
         self._cgroups: list[int] = []
         self._rlimits: list[tuple[int, int]] = []
-        self._commands = commands.Commands(False, commands.Limits(), self._done)
+        self._commands = self._make_commands(False, commands.Limits())
         self._handlers = {
             wire.INIT: self._init, wire.RUN: self._run, wire.KILL: self._kill, wire.STAT: self._stat, wire.READ: self._read,
             wire.WRITE: self._write, wire.LIST: self._list, wire.REMOVE: self._remove, wire.LISTEN: self._listen,
@@ -48,17 +44,12 @@ class Helper:
                 elif fd in self._listeners:
                     self._accept(fd)
                 else:
-                    self._report(fd)
+                    self._commands.readable(fd)
 
     def _receive(self) -> None:
-        data, ancillary, _, _ = self._socket.recvmsg(_CHUNK, _socket.CMSG_SPACE(4 * _MAX_FDS), getattr(_socket, "MSG_CMSG_CLOEXEC", 0))
+        data = lane.receive(self._socket, self._fds)
         if not data:
             os._exit(0)                        # the worker is gone: process 1 ends, and everything with it
-        for level, kind, payload in ancillary:
-            if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
-                fds = array("i")
-                fds.frombytes(payload[: len(payload) // fds.itemsize * fds.itemsize])
-                self._fds += fds
         for frame in self._decoder.feed(data):
             self._handle(frame)
 
@@ -73,11 +64,7 @@ class Helper:
             self._fail(frame, wire.USAGE, "not enough memory for this operation")
 
     def _send(self, data: bytes, fds: list[int] | None = None) -> None:
-        view = memoryview(data)
-        while view:
-            extra = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array("i", fds))] if fds else []
-            view = view[self._socket.sendmsg([view], extra) :]
-            fds = None
+        lane.send(self._socket, data, fds or ())
 
     def _ok(self, frame: wire.Frame, a: int = 0, b: int = 0, *blobs: bytes) -> None:
         self._send(wire.pack(wire.OK, frame.id, a, b, *blobs))
@@ -94,39 +81,47 @@ class Helper:
     def _init(self, frame: wire.Frame) -> None:
         memory, pids, cpu_s, file_bytes, flags, poll_s = wire.INIT_FIELDS.unpack(frame.blobs[0])
         self._cgroups = self._take(frame.a)
+        self._ok(frame)                        # what follows takes a while and nobody has to wait for it
+        import resource
+
+        kernel.set_dumpable(False)
         watched = flags & wire.FLAG_WATCH
         limits = commands.Limits(memory if watched else 0, pids if watched else 0, cpu_s, poll_s)
-        self._commands = commands.Commands(bool(flags & wire.FLAG_PID1), limits, self._done)
         self._rlimits = [(resource.RLIMIT_CORE, 0)]
         if file_bytes:
             self._rlimits.append((resource.RLIMIT_FSIZE, file_bytes))
         if pids and watched:
             # only a backstop, well above the limit, so that the watch sees the limit passed and can say so
             self._rlimits.append((resource.RLIMIT_NPROC, max(2 * pids, pids + 256)))
-        self._ok(frame)
+        self._commands = self._make_commands(bool(flags & wire.FLAG_PID1), limits)
+        self._commands.warm_up()
+
+    def _make_commands(self, alone: bool, limits: commands.Limits) -> commands.Commands:
+        return commands.Commands(alone, limits, self._new_lane, self._lane_lost, self._done)
+
+    def _new_lane(self) -> lane.Lane:
+        runner = lane.start(self._cgroups, self._rlimits)
+        self._poll.register(runner.socket.fileno(), select.POLLIN)
+        return runner
+
+    def _lane_lost(self, runner: lane.Lane) -> None:
+        self._poll.unregister(runner.socket.fileno())
 
     def _run(self, frame: wire.Frame) -> None:
-        argv, env, cwd = frame.blobs
         fds = self._take(3)
         try:
-            order = spawn.Order(argv.split(b"\0"), env.split(b"\0") if env else [], cwd, fds, self._cgroups, self._rlimits)
-            report = self._commands.start(frame.id, order, [])
+            self._commands.start(frame, fds)
         finally:
             for fd in fds:
                 os.close(fd)
-        self._poll.register(report, select.POLLIN)
 
     def _kill(self, frame: wire.Frame) -> None:
         self._commands.kill(frame.id, frame.a)
 
-    def _report(self, fd: int) -> None:
-        if fd in self._commands.reports and self._commands.readable(fd):
-            self._poll.unregister(fd)
-
     def _done(self, command: commands.Command) -> None:
         status = -1 if command.status is None else command.status
         duration = time.monotonic() - command.started
-        body = wire.ENDED.pack(status, command.rss, command.cpu_s, command.peak, duration)
+        body = wire.ENDED.pack(status, command.rss, command.peak, duration)
         self._send(wire.pack(wire.DONE, command.id, int(command.status is not None), command.why, body))
 
     # ---- files
@@ -188,9 +183,8 @@ def main() -> None:
     if where == "local":
         kernel.die_with_parent()
         kernel.become_subreaper()
-    kernel.set_dumpable(False)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, signal.SIG_DFL)
     try:
         Helper(root, control).serve()
     except (BrokenPipeError, ConnectionError):

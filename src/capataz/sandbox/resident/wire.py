@@ -24,7 +24,7 @@ NOT_KILLED, ASKED, MEMORY, PIDS, CPU, LOST, SESSION = range(7)
 
 INIT_FIELDS = Struct("<qqdqqd")                 # memory_bytes, pids, cpu_s, file_bytes, flags, poll_s
 FLAG_PID1, FLAG_WATCH = 1, 2
-ENDED = Struct("<iqdqd")                        # wait status, peak rss bytes, cpu seconds, peak of the tree's memory, seconds
+ENDED = Struct("<iqqd")                         # wait status, peak rss of one process, peak of the tree's memory, seconds
 ENTRY = Struct("<cq")                           # kind, size
 
 
