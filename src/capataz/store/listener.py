@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
 from collections.abc import AsyncIterator
 
 import psycopg
@@ -53,19 +54,18 @@ class Listener:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._subscribers: list[_Subscription] = []
+        self._subscribers: weakref.WeakSet[_Subscription] = weakref.WeakSet()  # one that is dropped unclosed must not stay
         self._task: asyncio.Task[None] | None = None
 
     def subscribe(self) -> _Subscription:
         subscription = _Subscription(self)
-        self._subscribers.append(subscription)
+        self._subscribers.add(subscription)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._follow(), name="capataz-listen")
         return subscription
 
     def forget(self, subscription: _Subscription) -> None:
-        with contextlib.suppress(ValueError):
-            self._subscribers.remove(subscription)
+        self._subscribers.discard(subscription)
         if not self._subscribers and self._task is not None:
             self._task.cancel()
             self._task = None
@@ -83,11 +83,11 @@ class Listener:
             pause = min(pause * 2, longest)
 
     def _tell(self, run_id: str) -> None:
-        for subscription in self._subscribers:
+        for subscription in list(self._subscribers):
             subscription.push(run_id)
 
     async def close(self) -> None:
-        for subscription in self._subscribers:
+        for subscription in list(self._subscribers):
             subscription.end()
         self._subscribers.clear()
         task, self._task = self._task, None

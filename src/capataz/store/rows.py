@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +13,7 @@ from capataz.store.values import plain
 Row = tuple[Any, ...]
 _NOTHING = Usage()
 _USAGE = Usage.__slots__
+_METERED = ("usd", "input_tokens", "output_tokens")
 
 
 def usage(data: dict[str, Any] | None) -> Usage:
@@ -140,9 +142,10 @@ def _account(name: str, limits: Any, rows: list[Row]) -> AccountRecord:
 
 
 def _split(reserved: Usage, really: Usage) -> tuple[Usage, Usage]:
-    """What a settlement uses of its reserve, and what goes beyond it. Their sum is what was really used."""
-    used = {name: min(getattr(reserved, name), getattr(really, name)) for name in _USAGE}
-    return Usage(**used), Usage(**{name: getattr(really, name) - used[name] for name in _USAGE})
+    """What a settlement uses of its reserve, and what goes beyond it, of what is reserved by amount. Their sum is what was
+    really used."""
+    over = {name: max(getattr(really, name) - getattr(reserved, name), 0) for name in _METERED}
+    return replace(really, **{name: getattr(really, name) - excess for name, excess in over.items()}), Usage(**over)
 
 
 def _add(parts: list[Usage]) -> Usage:

@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 PORT = 5432
 SOCKET_NAME = f".s.PGSQL.{PORT}"
@@ -35,6 +36,8 @@ PR_SET_CHILD_SUBREAPER = 36
 START_S = 60.0                                 # crash recovery of a large WAL takes a while
 REAP_S = 15.0                                  # how long children of a killed postmaster may hold the folder
 WATCH_S = 1.0
+LOG_BYTES = 4 << 20
+TRANSIENT = ("pre-existing shared memory", "postmaster.pid", "already in use", "Is another postmaster")
 PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-")
 
 SETTINGS = {
@@ -294,37 +297,53 @@ def write_record(folder: Path, data: Path, sockets: Path) -> None:
 def start(folder: Path, binaries: Path, become: Callable[[], None], sockets: Path) -> subprocess.Popen[bytes]:
     """The server, ready. A start is refused while children of a killed postmaster still live: wait and try again."""
     until = time.monotonic() + REAP_S
-    drop_stale_pid(folder / "data")
     while True:
-        child = spawn(folder, binaries, become, sockets)
+        drop_stale_locks(folder / "data", sockets)
+        log = open_log(folder)
+        with log:
+            begin = log.tell()
+            child = spawn(folder, binaries, become, sockets, log)
         if await_ready(child, folder / "data"):
             return child
         reap_all()
-        reason = last_line(tail(folder / "server.log"))
-        if time.monotonic() > until or not is_transient(reason):
-            raise Refused(f"the embedded PostgreSQL does not start: {reason or 'no reason given'} (log: {folder / 'server.log'})")
+        said = read_from(folder / "server.log", begin)
+        if time.monotonic() > until or not any(part in said for part in TRANSIENT):
+            raise Refused(f"the embedded PostgreSQL does not start: {fatal_line(said)} (log: {folder / 'server.log'})")
         time.sleep(0.1)
-        drop_stale_pid(folder / "data")
 
 
-def is_transient(reason: str) -> bool:
-    return any(part in reason for part in ("pre-existing shared memory", "postmaster.pid", "already in use", "Is another postmaster", "HINT:"))
+def open_log(folder: Path) -> BinaryIO:
+    path = folder / "server.log"
+    if path.exists() and path.stat().st_size > LOG_BYTES:
+        path.replace(folder / "server.log.1")
+    log = path.open("ab")
+    os.fchmod(log.fileno(), 0o600)
+    return log
 
 
-def spawn(folder: Path, binaries: Path, become: Callable[[], None], sockets: Path) -> subprocess.Popen[bytes]:
-    log = folder / "server.log"
-    if log.exists() and log.stat().st_size > 4 << 20:
-        log.replace(folder / "server.log.1")
+def read_from(path: Path, begin: int) -> str:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(begin)
+        return file.read(64 << 10).decode("utf-8", "replace")
+    return ""
+
+
+def fatal_line(said: str) -> str:
+    """The line that says why, without its time and process."""
+    lines = [line for line in said.splitlines() if line.strip()]
+    chosen = [line for line in lines if "FATAL:" in line or "PANIC:" in line] or lines[-1:]
+    return chosen[-1].partition("]")[2].strip() or chosen[-1].strip() if chosen else "no reason given"
+
+
+def spawn(folder: Path, binaries: Path, become: Callable[[], None], sockets: Path, log: BinaryIO) -> subprocess.Popen[bytes]:
     settings = {**SETTINGS, "unix_socket_directories": os.fspath(sockets)}
     command = [os.fspath(binaries / "postgres"), "-D", os.fspath(folder / "data")]
     for name, value in settings.items():
         command += ["-c", f"{name}={value}"]
-    with log.open("ab") as output:
-        os.fchmod(output.fileno(), 0o600)
-        try:
-            return subprocess.Popen(command, preexec_fn=become, cwd="/", env=environment(), stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-        except (OSError, subprocess.SubprocessError) as error:
-            raise Refused(f"cannot run postgres: {error}") from error
+    try:
+        return subprocess.Popen(command, preexec_fn=become, cwd="/", env=environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Refused(f"cannot run postgres: {error}") from error
 
 
 def await_ready(child: subprocess.Popen[bytes], data: Path) -> bool:
@@ -347,12 +366,15 @@ def pid_file(data: Path) -> list[str]:
         return []
 
 
-def drop_stale_pid(data: Path) -> None:
-    """After a reboot the pid in ``postmaster.pid`` may be somebody else's and PostgreSQL would refuse to start. We hold the
-    lock; the shared memory interlock still guards against children that live."""
+def drop_stale_locks(data: Path, sockets: Path) -> None:
+    """PostgreSQL believes a pid in its lock files while any process has it: after a reboot a stranger, and under an init that
+    does not reap, the dead server itself. We hold the lock, and its shared memory interlock still guards against living children."""
     lines = pid_file(data)
-    if lines and lines[0].lstrip("-").isdecimal() and not runs_on(abs(int(lines[0])), data):
-        (data / "postmaster.pid").unlink(missing_ok=True)
+    if lines and (not lines[0].isdecimal() or runs_on(int(lines[0]), data)):
+        return
+    (data / "postmaster.pid").unlink(missing_ok=True)
+    for name in (SOCKET_NAME, f"{SOCKET_NAME}.lock"):
+        (sockets / name).unlink(missing_ok=True)
 
 
 def runs_on(pid: int, data: Path) -> bool:
@@ -373,13 +395,6 @@ def reap_all() -> None:
         while time.monotonic() < until:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
                 signal.sigtimedwait({signal.SIGCHLD}, 0.05)
-
-
-def tail(path: Path) -> bytes:
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 4096))
-        return file.read()
-    return b""
 
 
 def watch(child: subprocess.Popen[bytes], data: Path, sockets: Path) -> None:

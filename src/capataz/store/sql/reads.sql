@@ -19,11 +19,8 @@ SELECT accounts, reserved, settled FROM reservations WHERE run_id = %(run_id)s;
 SELECT effect, due FROM timers WHERE run_id = %(run_id)s;
 
 -- name: usage
--- Agents and children only hold the totals of what they contain, unless they contain nothing.
-SELECT usage FROM effects
-WHERE run_id = %(run_id)s AND reused_from IS NULL AND usage IS NOT NULL
-  AND NOT (kind IN ('agent', 'child') AND (generation, key) IN (
-        SELECT generation, parent FROM effects WHERE run_id = %(run_id)s AND parent IS NOT NULL));
+-- Every row holds only what itself used: an agent's own row has neither its calls' tokens nor their money.
+SELECT usage FROM effects WHERE run_id = %(run_id)s AND reused_from IS NULL AND usage IS NOT NULL;
 
 -- name: inbox
 SELECT seq, kind, target, body, sender, created_at FROM inbox WHERE run_id = %(run_id)s AND NOT done ORDER BY seq;

@@ -357,8 +357,8 @@ BEGIN
 END
 $$;
 
--- Absent fields stay; "clear" names fields to set to NULL. ready_at and waiting belong to the parked state: a change of
--- state sets both to what is given, or to NULL.
+-- Absent fields stay, unless "clear" names them: then they become NULL. ready_at and waiting belong to the state: whoever
+-- sets a state sets both, to what is given or to NULL.
 CREATE FUNCTION capataz_update_run(p_run text, p_generation integer, u jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -367,19 +367,17 @@ BEGIN
     UPDATE runs SET
         generation = p_generation,
         state = coalesce(u ->> 'state', state),
-        outcome = CASE WHEN c ? 'outcome' THEN NULL ELSE coalesce(u ->> 'outcome', outcome) END,
-        reason = CASE WHEN c ? 'reason' THEN NULL ELSE coalesce((u ->> 'reason')::json, reason) END,
-        result = CASE WHEN c ? 'result' THEN NULL ELSE coalesce((u ->> 'result')::json, result) END,
-        options = CASE WHEN c ? 'options' THEN NULL ELSE coalesce((u ->> 'options')::json, options) END,
+        outcome = CASE WHEN c ? 'outcome' THEN NULL WHEN u ? 'outcome' THEN (u ->> 'outcome') ELSE outcome END,
+        reason = CASE WHEN c ? 'reason' THEN NULL WHEN u ? 'reason' THEN (u ->> 'reason')::json ELSE reason END,
+        result = CASE WHEN c ? 'result' THEN NULL WHEN u ? 'result' THEN (u ->> 'result')::json ELSE result END,
+        options = CASE WHEN c ? 'options' THEN NULL WHEN u ? 'options' THEN (u ->> 'options')::json ELSE options END,
         source_digest = coalesce(u ->> 'source_digest', source_digest),
-        started_at = CASE WHEN c ? 'started_at' THEN NULL ELSE coalesce((u ->> 'started_at')::double precision, started_at) END,
-        ended_at = CASE WHEN c ? 'ended_at' THEN NULL ELSE coalesce((u ->> 'ended_at')::double precision, ended_at) END,
+        started_at = CASE WHEN c ? 'started_at' THEN NULL WHEN u ? 'started_at' THEN (u ->> 'started_at')::double precision ELSE started_at END,
+        ended_at = CASE WHEN c ? 'ended_at' THEN NULL WHEN u ? 'ended_at' THEN (u ->> 'ended_at')::double precision ELSE ended_at END,
         ready_at = CASE WHEN c ? 'ready_at' THEN NULL
-                        WHEN u ? 'state' THEN (u ->> 'ready_at')::double precision
-                        ELSE coalesce((u ->> 'ready_at')::double precision, ready_at) END,
-        waiting = CASE WHEN c ? 'waiting' THEN NULL
-                       WHEN u ? 'state' THEN (u ->> 'waiting')::json
-                       ELSE coalesce((u ->> 'waiting')::json, waiting) END
+                        WHEN u ? 'state' OR u ? 'ready_at' THEN (u ->> 'ready_at')::double precision
+                        ELSE ready_at END,
+        waiting = CASE WHEN c ? 'waiting' THEN NULL WHEN u ? 'state' OR u ? 'waiting' THEN (u ->> 'waiting')::json ELSE waiting END
     WHERE run_id = p_run;
 END
 $$;
