@@ -33,7 +33,7 @@ class FakeFiles:
     async def stat(self, path: bytes) -> FileStat:
         try:
             found = os.stat(self._path(path))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return FileStat("missing", 0, 0)
         kind = "dir" if stat.S_ISDIR(found.st_mode) else "file" if stat.S_ISREG(found.st_mode) else "other"
         return FileStat(kind, found.st_size, stat.S_IMODE(found.st_mode))
@@ -43,7 +43,7 @@ class FakeFiles:
             with open(self._path(path), "rb") as stream:
                 stream.seek(offset)
                 return stream.read(limit)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise NotFound(f"{os.fsdecode(path)} does not exist") from None
         except OSError as error:
             raise UsageError(f"{os.fsdecode(path)}: {error.strerror}") from None
@@ -79,7 +79,7 @@ class FakeFiles:
     async def remove(self, path: bytes) -> None:
         try:
             os.remove(self._path(path, follow=False))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise NotFound(f"{os.fsdecode(path)} does not exist") from None
 
 

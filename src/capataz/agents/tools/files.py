@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 from capataz.agents.tools import patches, text
 from capataz.agents.tools.bench import Bench
 from capataz.agents.tools.errors import ToolError
 from capataz.agents.tools.paths import relative, show_path
-from capataz.contracts.errors import NotFound
+from capataz.contracts.errors import NotFound, UsageError
 from capataz.contracts.harness import ToolReply
 from capataz.contracts.sandbox import SessionFiles
 
@@ -137,7 +138,7 @@ async def _plan(bench: Bench, files: SessionFiles, part: patches.FilePatch, plan
     if new is None and changed:
         rejected.append(f"the patch deletes {part.shown} but leaves {changed.count(chr(10)) + 1} lines of it")
     mode = (await files.stat(old)).mode if old is not None and old not in planned else None
-    after = None if new is None else before if not part.hunks else _encoded(known, changed)
+    after = None if new is None else _encoded(known, changed)
     if old is not None and old != new:
         planned[old] = _Planned(old, before, None, old_mode=mode)
     if new is not None:
@@ -146,16 +147,10 @@ async def _plan(bench: Bench, files: SessionFiles, part: patches.FilePatch, plan
 
 
 def _encoded(known: text.Text, changed: str) -> bytes:
-    if known.codec == "latin-1" and not changed.isascii():
-        # Kept bytes are one character each; added text that is no Latin-1 cannot be told from them.
-        try:
-            return known.encode(changed)
-        except UnicodeEncodeError:
-            raise ToolError("the patch adds characters that this file's encoding (not UTF-8) cannot hold") from None
     try:
         return known.encode(changed)
     except UnicodeEncodeError:
-        raise ToolError("the patch adds text that is not valid Unicode (a lone surrogate)") from None
+        raise ToolError("the patch adds characters that this file's encoding cannot hold") from None
 
 
 async def _before(files: SessionFiles, path: bytes | None, planned: dict[bytes, _Planned]) -> bytes | None:
@@ -178,7 +173,8 @@ async def _write_all(files: SessionFiles, planned: list[_Planned]) -> None:
             await _put(files, item.path, item.after, item.mode)
     except Exception:
         for item in reversed(done):
-            await _put(files, item.path, item.before, item.old_mode)
+            with contextlib.suppress(NotFound, UsageError):
+                await _put(files, item.path, item.before, item.old_mode)
         raise
 
 

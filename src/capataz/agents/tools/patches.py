@@ -140,6 +140,8 @@ class _Parser:
                 return False
             line = self._lines[self._at]
             mark, text = (line[:1] or " "), line[1:]
+            if self._next_file():
+                return False
             if mark == "\\":
                 self._no_newline(hunk)
                 continue
@@ -152,6 +154,11 @@ class _Parser:
         following = self._lines[self._at] if self._at < len(self._lines) else ""
         more = following[:1] in ("+", "-", " ") and not self._header_at_end()
         return old == 0 and new == 0 and not more
+
+    def _next_file(self) -> bool:
+        """A header that stands where a wrong count still expects lines (and not a removed line that looks like one)."""
+        line = self._lines[self._at]
+        return line.startswith(("--- a/", '--- "a/', "--- /dev/null")) and self._header() and self._lines[self._at + 1].startswith(("+++ b/", '+++ "b/', "+++ /dev/null"))
 
     def _header_at_end(self) -> bool:
         return self._at < len(self._lines) and (self._header() or not self._lines[self._at].strip())
