@@ -25,15 +25,16 @@ _CHARACTERS_A_TOKEN = 4
 
 
 class ProviderClient:
-    """``model`` is ``provider/id``; ``model_id`` what the provider calls it."""
+    """``model`` is ``provider/id``; ``model_id`` what the provider calls it. ``endpoint`` and ``keys`` serve the proxy of
+    the command harness too, so that there is one key source for both."""
 
     def __init__(self, model: str, model_id: str, endpoint: Endpoint, *, masker: Masker, window_tokens: int = 0) -> None:
         self.model = model
         self.window_tokens = window_tokens
-        self._model_id = model_id
-        self._endpoint = endpoint
+        self.model_id = model_id
+        self.endpoint = endpoint
         self._masker = masker
-        self._keys = KeySource(endpoint, masker)
+        self.keys = KeySource(endpoint, masker)
         self._open: tuple[str | None, Transport] | None = None
 
     async def reply(
@@ -50,15 +51,15 @@ class ProviderClient:
             return await self._once(body)
         except ProviderFailure as failure:
             # A token of a command may have expired under us: one fresh one, then the refusal stands.
-            if failure.status == 401 and self._keys.expire():
+            if failure.status == 401 and self.keys.expire():
                 return await self._once(body)
             raise
 
     def _request(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], max_output_tokens: int) -> dict[str, Any]:
-        given: dict[str, Any] = {"model": self._model_id, "messages": messages, "tools": tools, "max_output_tokens": max_output_tokens}
-        match self._endpoint.api:
+        given: dict[str, Any] = {"model": self.model_id, "messages": messages, "tools": tools, "max_output_tokens": max_output_tokens}
+        match self.endpoint.api:
             case "openai-chat":
-                return openai_chat.request(**given, native=self._endpoint.native)
+                return openai_chat.request(**given, native=self.endpoint.native)
             case "openai-responses":
                 return openai_responses.request(**given)
             case "anthropic":
@@ -68,7 +69,7 @@ class ProviderClient:
 
     async def _once(self, body: dict[str, Any]) -> ClientReply:
         transport = await self._transport()
-        reader = READERS[self._endpoint.api]()
+        reader = READERS[self.endpoint.api]()
         started = False
         try:
             async with aclosing(transport.stream(body)) as events:
@@ -80,19 +81,20 @@ class ProviderClient:
         except CapatazError:
             raise
         except Exception as error:
-            raise self._failure(error, started) from error
+            raise self.failure(error, started) from error
 
     async def _transport(self) -> Transport:
-        key = await self._keys.key()
+        key = await self.keys.key()
         if self._open is not None and self._open[0] == key:
             return self._open[1]
         if self._open is not None:
             await self._open[1].close()
-        transport = open_transport(self._endpoint, key)
+        transport = open_transport(self.endpoint, key)
         self._open = (key, transport)
         return transport
 
-    def _failure(self, error: Exception, started: bool) -> ProviderFailure | ProviderRejected:
+    def failure(self, error: Exception, started: bool) -> ProviderFailure | ProviderRejected:
+        """What the exception means, without secrets."""
         failure = failure_of(error, started=started)
         if failure is None:
             said = self._masker.text(one_line(f"{type(error).__name__}: {error}"))

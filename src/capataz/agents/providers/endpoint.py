@@ -20,6 +20,12 @@ EXTRAS: dict[Api, tuple[str, str]] = {          # api -> (module, extra)
     "anthropic": ("anthropic", "anthropic"),
     "google": ("google.genai", "google"),
 }
+_DEFAULT_URLS: dict[Api, tuple[str, str]] = {
+    "openai-chat": ("OPENAI_BASE_URL", "https://api.openai.com/v1"),
+    "openai-responses": ("OPENAI_BASE_URL", "https://api.openai.com/v1"),
+    "anthropic": ("ANTHROPIC_BASE_URL", "https://api.anthropic.com"),
+    "google": ("GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com"),
+}
 STALL_S = 60.0
 _TOKEN_LIFE_S = 300.0
 _COMMAND_S = 30.0
@@ -44,6 +50,11 @@ class Endpoint:
     def native(self) -> bool:
         """The provider itself rather than somebody who speaks its language."""
         return self.name == "openai" and self.base_url is None
+
+    def url(self) -> str:
+        """The base URL that the SDK would use."""
+        variable, default = _DEFAULT_URLS[self.api]
+        return (self.base_url or os.environ.get(variable) or default).rstrip("/")
 
     def missing(self) -> str | None:
         """Why it cannot be used, in one line; None: it can. Runs no command and opens no connection."""
