@@ -78,7 +78,7 @@ class Agents:
         options = job.options if job is not None else JobOptions()
         sandbox = await self._sandbox_for(options)
         workspace = None if ref is None else await self._open(run.run_id, ref, writable=type == "general" and not ref.read_only)
-        spec = await self._spec(run.run_id, job, workspace)
+        spec = await self._spec(run.run_id, job)
         return Bench(sandbox, workspace, spec, emit, self._faults)
 
     async def _open(self, run_id: str, ref: WorkspaceRef, *, writable: bool) -> Workspace:
@@ -88,12 +88,12 @@ class Agents:
             ref.workspace_id, ref.tree, base_sha=ref.base_sha, writable=writable, hidden=list(ref.hidden)
         )
 
-    async def _spec(self, run_id: str, job: CodingJob | None, workspace: Workspace | None) -> SandboxSpec:
-        mount = workspace.mount if workspace is not None else None
+    async def _spec(self, run_id: str, job: CodingJob | None) -> SandboxSpec:
+        """Without the workspace, which the bench mounts when it starts a session."""
         if job is None:
-            return SandboxSpec(workspace=mount, limits=Limits())
+            return SandboxSpec(workspace=None, limits=Limits())
         environment = await self._environment_of(run_id, job)
         return SandboxSpec(
-            workspace=mount, read_only=environment.read_only, env=environment.env, path=environment.path,
+            workspace=None, read_only=environment.read_only, env=environment.env, path=environment.path,
             limits=environment.limits,
         )

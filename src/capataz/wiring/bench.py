@@ -36,7 +36,10 @@ class Bench:
         return self._session
 
     async def _start(self, forwards: Mapping[int, Path], read_only: tuple[Mount, ...]) -> Session:
-        spec = replace(self._spec, forwards=dict(forwards), read_only=(*self._spec.read_only, *read_only))
+        # The mount is asked for now: a restore gives the workspace other folders.
+        mount = self._workspace.mount if self._workspace is not None else None
+        readable = (*self._spec.read_only, *read_only)
+        spec = replace(self._spec, workspace=mount, forwards=dict(forwards), read_only=readable)
         self._faults.reach("sandbox.start.before")
         session = await self._sandbox.start(spec)
         self._faults.reach("sandbox.start.after")

@@ -84,7 +84,7 @@ class _Round:
         return {
             "round": self.number,
             "plan": verdict.get("plan") if verdict else None,
-            "workers": self._workers(),
+            "workers": self._workers(verdict),
             "candidate": _pick(self.candidate, _CANDIDATE),
             "suites": _suites(self.report),
             "synthesis": self._answer("reducer"),
@@ -115,9 +115,12 @@ class _Round:
                 return data
         return None
 
-    def _workers(self) -> list[dict[str, Any]]:
+    def _workers(self, verdict: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        """In the plan's order; workers start in any."""
+        tasks: list[dict[str, Any]] = ((verdict or {}).get("plan") or {}).get("tasks", [])
+        order = {f"worker:{task['id']}": place for place, task in enumerate(tasks)}
         names = dict.fromkeys(row.name for row in self._rows if row.kind == "agent" and row.name.startswith("worker:"))
-        return [self._worker(name) for name in names]
+        return [self._worker(name) for name in sorted(names, key=lambda name: order.get(name, len(order)))]
 
     def _worker(self, name: str) -> dict[str, Any]:
         row = self._agents(name)[-1]
