@@ -106,5 +106,9 @@ async def hints(app: App, run: RunRecord) -> None:
             stderr_line(f"{question.question}\n  answer with: capataz answer {question.ask_id} {choice}")
     if run.state not in FINAL_STATES:
         stderr_line(f"run {run.run_id} is {run.state}; carry on with: capataz resume {run.run_id}")
+    elif run.outcome == "promoted":
+        for row in await app.journal.effects(run.run_id):
+            if row.kind == "coding.promote" and row.status == "ok" and row.result.get("note"):
+                stderr_line(row.result["note"])
     elif run.outcome in {"failed", "cancelled"}:
         stderr_line(f"look at it with: capataz show {run.run_id}; try again with: capataz resume {run.run_id}")

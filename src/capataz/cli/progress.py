@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol
 
 from capataz.cli.output import console, is_terminal, stderr_line
+from capataz.cli.report import money
 from capataz.cli.view import MARKS, AgentLine, RunView
 from capataz.contracts.journal import NewEvent
 
@@ -101,7 +101,7 @@ class LiveTree:
         view = self._view
         elapsed = int(time.monotonic() - self._began)
         clock = f"{elapsed // 60}:{elapsed % 60:02d}"
-        head = Text.assemble((f"{view.run_id} ", "bold"), f"{view.stage}  {clock}  {view.calls} calls  ${_money(view.usd)}")
+        head = Text.assemble((f"{view.run_id} ", "bold"), f"{view.stage}  {clock}  {view.calls} calls  ${money(view.usd)}")
         tree = Tree(head)
         for line in self._window():
             tree.add(_agent(line))
@@ -125,9 +125,5 @@ def _agent(line: AgentLine) -> Text:
 
     turns = f"{line.turns} turn{'' if line.turns == 1 else 's'}"
     text = Text(f"{MARKS.get(line.state, '?')} {line.name}  ", style=_STYLES.get(line.state, ""), no_wrap=True, overflow="ellipsis")
-    text.append(f"{turns}  ${_money(line.usd)}  {line.note}", style="dim")
+    text.append(f"{turns}  ${money(line.usd)}  {line.note}", style="dim")
     return text
-
-
-def _money(amount: Decimal) -> str:
-    return f"{amount:.2f}" if amount >= Decimal("0.01") or not amount else f"{amount:.4f}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from capataz.cli.output import clean
@@ -119,12 +120,21 @@ def approval_lines(context: dict[str, Any], binding: str | None) -> Iterator[str
     yield from (f"risk      {clean(risk)}" for risk in context.get("risks") or [])
     usage: dict[str, Any] = context.get("usage") or {}
     if "usd" in usage:
-        yield f"cost      ${clean(usage['usd'])}, {clean(usage.get('model_calls', 0))} model calls, {clean(context.get('rounds', 1))} round(s)"
+        yield f"cost      ${money(usage['usd'])}, {clean(usage.get('model_calls', 0))} model calls, {clean(context.get('rounds', 1))} round(s)"
     yield f"target    {clean(target.get('ref', ''))}" + (f" ({clean(target['note'])})" if target.get("note") else "")
     candidate: dict[str, Any] = context.get("candidate") or {}
     yield f"candidate {clean(candidate.get('sha', ''))}"
     if binding:
         yield f"envelope  sha256 {clean(binding)}"
+
+
+def money(amount: Any) -> str:
+    """Dollars with two decimals, four when there is less than a cent."""
+    try:
+        value = Decimal(str(amount))
+    except InvalidOperation:
+        return clean(amount)
+    return f"{value:.2f}" if not value or value >= Decimal("0.01") else f"{value:.4f}"
 
 
 def diff_lines(files: list[dict[str, Any]]) -> Iterator[str]:
