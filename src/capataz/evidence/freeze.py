@@ -40,9 +40,9 @@ async def freeze_tree(
     base = workspace.tree
     changes = await run.changes(base, tree)
     new = [c.path for c in changes if c.status == "A"]
-    dropped = await run.ignored(base, sorted({*new, *(path for path, _ in specials)}))
+    dropped = await run.ignored(base, sorted({*new, *map(_judged, specials)}))
     kept = [c for c in changes if not (c.status == "A" and c.path in dropped)]
-    _specials([s for s in specials if s[0] not in dropped], task)
+    _specials([s for s in specials if _judged(s) not in dropped], task)
     _names(kept, task)
     _scope(kept, workspace, task)
     ignored = [c.path for c in changes if c.status == "A" and c.path in dropped]
@@ -50,6 +50,12 @@ async def freeze_tree(
     await check_links(run, base, final, kept, task=task)
     await _sizes(run, kept, job.policy.limits.max_file, task)
     return Frozen(tree=final, changed_files=sorted(c.path for c in kept))
+
+
+def _judged(special: tuple[bytes, str]) -> bytes:
+    """The path by which ``.gitignore`` judges it: patterns such as ``node_modules/`` are about what lies in a folder."""
+    path, kind = special
+    return path + b"/HEAD" if kind == "embedded_repository" else path
 
 
 def _refuse(error: type[EvidenceError], task: str | None, paths: list[bytes], text: str) -> EvidenceError:

@@ -90,9 +90,9 @@ def _store(path: Path, text: str) -> None:
     part.replace(path)
 
 
-def edited_tests(policy_suites: list[Suite], changes: list[Change], bases: list[TestIds]) -> list[bytes]:
+def edited_tests(policy_suites: list[Suite], changes: list[Change], listed: list[TestIds]) -> list[bytes]:
     """Existing test files that the candidate edited or deleted: by what the suites protect, by where ids came from, by name."""
-    known = {f.encode("utf-8", "surrogateescape") for ids in bases for f in ids.files.values()}
+    known = {f.encode("utf-8", "surrogateescape") for ids in listed for f in ids.files.values()}
     protects = [glob for suite in policy_suites for glob in suite.protects]
     return sorted(
         c.path for c in changes

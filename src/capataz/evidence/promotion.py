@@ -6,7 +6,7 @@ Idempotent: a crash between the write and its record finds the ref already there
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeVar
 
 from capataz.contracts.blobs import Blobs
 from capataz.contracts.canonical import digest_bytes
@@ -19,6 +19,8 @@ from capataz.evidence.envelope import passed_reviews
 from capataz.evidence.refs import HEADS, short
 from capataz.evidence.worktrees import holder
 
+Sealed = TypeVar("Sealed", TestReport, EvidenceManifest)
+
 
 async def verify(run: RunRepository, blobs: Blobs, job: CodingJob, envelope: CandidateEnvelope, approval: dict[str, Any]) -> str:
     """The candidate's tree. Raises ``BindingBroken`` at the first thing that is not what was approved."""
@@ -26,8 +28,8 @@ async def verify(run: RunRepository, blobs: Blobs, job: CodingJob, envelope: Can
         raise BindingBroken("the decision is not `approve`; nothing was written")
     if approval.get("binding") != envelope.sha256():
         raise BindingBroken("the approval is for another envelope; nothing was written", what="approval")
-    report = TestReport.model_validate({**await _record(blobs, envelope.test_report_digest), "digest": envelope.test_report_digest})
-    manifest = EvidenceManifest.model_validate({**await _record(blobs, envelope.evidence_digest), "digest": envelope.evidence_digest})
+    report = await _record(blobs, TestReport, envelope.test_report_digest)
+    manifest = await _record(blobs, EvidenceManifest, envelope.evidence_digest)
     _same("original_base_sha", envelope.original_base_sha, job.request.base_sha)
     for record in (report, manifest):
         _same("candidate_id", record.candidate_id, envelope.candidate_id)
@@ -43,14 +45,16 @@ async def verify(run: RunRepository, blobs: Blobs, job: CodingJob, envelope: Can
     return report.tree
 
 
-async def _record(blobs: Blobs, digest: str) -> dict[str, Any]:
-    """A sealed record by its digest; the store answers only with bytes that have it."""
+async def _record(blobs: Blobs, kind: type[Sealed], digest: str) -> Sealed:
+    """A sealed record by its digest."""
     try:
         data = await blobs.get(f"blob:{digest}")
-    except CapatazError as error:
-        raise BindingBroken(f"the evidence {digest} is not in the store: {error.message}; nothing was written") from error
-    _same("digest", digest_bytes(data), digest)
-    return json.loads(data)
+        _same("digest", digest_bytes(data), digest)
+        return kind.model_validate({**json.loads(data), "digest": digest})
+    except BindingBroken:
+        raise
+    except (CapatazError, ValueError, TypeError) as error:
+        raise BindingBroken(f"{digest} names no {kind.__name__} in the store; nothing was written", what=kind.__name__) from error
 
 
 def _same(what: str, given: Any, expected: Any) -> None:

@@ -65,12 +65,12 @@ class Tester:
             results = _require_new_tests(results, runs, guards)
         for result in results:
             self._ctx.emit("suite.ended", _ended(result, candidate))
-        bases = [g.base for g in guards if g.base is not None]
+        ids = [r.tests for r in runs] + [_of(g) for g in guards]
         return sealed_report(
             candidate_id=candidate.id, candidate_sha=candidate.sha, tree=candidate.tree, suites=results,
             passed=bool(results) and all(r.passed for r in results),
-            test_edits=edited_tests(self._job.policy.suites, changes, bases),
-            notes=[*_notes(self._bench.environment, runs, changes), *(n for g in guards for n in g.notes)],
+            test_edits=edited_tests(self._job.policy.suites, changes, ids),
+            notes=[*_notes(self._bench.environment, runs), *(n for g in guards for n in g.notes)],
             sandbox=_sandbox(self._bench.environment, runs),
         )
 
@@ -118,7 +118,7 @@ def _ended(result: SuiteResult, candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _notes(environment: EnvironmentSpec, runs: list[SuiteRun], changes: list[Change]) -> list[str]:
+def _notes(environment: EnvironmentSpec, runs: list[SuiteRun]) -> list[str]:
     notes = list(environment.notes)
     if any(r.backend == "local" for r in runs):
         notes.append("the suites ran without isolation (sandbox local, --trust-repository)")
