@@ -1,5 +1,7 @@
 """``run_command`` and ``search_code`` over a real process."""
 
+# ruff: noqa: ASYNC240, PTH110
+# Paths are bytes here.
 from __future__ import annotations
 
 import os
@@ -9,6 +11,8 @@ from typing import Any
 
 import pytest
 from agents_kit import ports_on
+from test_agents_files import put
+
 from capataz.agents.tools import search
 from capataz.agents.tools.bench import Bench
 from capataz.agents.tools.catalogue import catalogue
@@ -16,7 +20,6 @@ from capataz.agents.tools.errors import ToolError
 from capataz.agents.tools.paths import WriteScope
 from capataz.contracts.harness import ToolReply
 from capataz.testing.fake_ports import FakePorts
-from test_agents_files import put
 
 
 async def use(ports: FakePorts, name: str, longest_s: float = 60, **arguments: Any) -> ToolReply:

@@ -1,5 +1,7 @@
 """File tools on odd repositories: names, line endings, encodings, links, scopes."""
 
+# ruff: noqa: PTH123, PTH118, PTH208
+# Paths are bytes here.
 from __future__ import annotations
 
 import base64
@@ -9,14 +11,15 @@ from typing import Any
 
 import pytest
 from agents_kit import ports_on
+from hypothesis import given
+from hypothesis import strategies as st
+
 from capataz.agents.tools.bench import Bench
 from capataz.agents.tools.catalogue import catalogue
 from capataz.agents.tools.errors import ToolError, error_reply
 from capataz.agents.tools.paths import WriteScope, parse_path, relative, show_path
 from capataz.contracts.errors import ForbiddenAccess, NotFound, UsageError
 from capataz.contracts.harness import ToolReply
-from hypothesis import given
-from hypothesis import strategies as st
 
 ODD = [
     b"with space.txt", b'quote".txt', b"new\nline.txt", b"tab\t.txt", "café-空.txt".encode(), b"-leading-dash.txt", b"latin-\xe9.txt", b"back\\slash.txt",

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from agents_kit import DONE, SCHEMA, ListClient, calls, run, say, task, tool_results
+from pydantic import BaseModel, Field
+
 from capataz.agents.harness import AgnoHarness
 from capataz.agents.model_client import ProviderFailure
 from capataz.contracts.errors import (
@@ -24,7 +26,6 @@ from capataz.contracts.errors import (
 from capataz.contracts.harness import AgentLimits
 from capataz.contracts.signals import Drained
 from capataz.testing.fake_ports import FakePorts
-from pydantic import BaseModel, Field
 
 
 async def test_submit_gives_the_output() -> None:

@@ -1,5 +1,7 @@
 """``apply_patch``: strict about what changes, forgiving about counts; checked against git's own diffs."""
 
+# ruff: noqa: PTH208
+# Paths are bytes here.
 from __future__ import annotations
 
 import os
@@ -7,11 +9,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from capataz.agents.tools import patches
-from capataz.agents.tools.errors import ToolError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_agents_files import got, put, use
+
+from capataz.agents.tools import patches
+from capataz.agents.tools.errors import ToolError
 
 BASE = b"one\ntwo\nthree\nfour\nfive\nsix\nseven\n"
 

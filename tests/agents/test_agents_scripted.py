@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from agents_kit import QuickClock, ports_on, task, tool_results
+
 from capataz.agents.harness import AgnoHarness
 from capataz.agents.model_client import CallInfo, ClientReply, ProviderFailure
 from capataz.agents.scripted import load_scripted

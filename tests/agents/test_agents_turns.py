@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from agents_kit import DONE, ListClient, calls, is_well_formed, ports_on, run, say, tool_results
+
 from capataz.contracts.errors import AgentStuck, ForbiddenAccess, ResourceLimit, SandboxFailed
 from capataz.testing.fake_ports import Crash, FakePorts
 from capataz.testing.fake_session import FakeSession

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from agents_kit import DONE, ListClient, calls, is_well_formed, run, say
+from hypothesis import given
+from hypothesis import strategies as st
+
 from capataz.agents import compaction, history
 from capataz.agents.model_client import ProviderFailure
 from capataz.contracts.errors import ContextOverflow
 from capataz.contracts.harness import AgentLimits, ToolReply
 from capataz.testing.fake_ports import FakePorts
-from hypothesis import given
-from hypothesis import strategies as st
 
 LIMITS = AgentLimits(max_turns=40, max_output_tokens=100)
 

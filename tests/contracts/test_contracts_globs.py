@@ -4,10 +4,11 @@ import re
 import time
 
 import pytest
-from capataz.contracts.errors import UsageError
-from capataz.contracts.globs import compile_glob, matches_any, overlap
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from capataz.contracts.errors import UsageError
+from capataz.contracts.globs import compile_glob, matches_any, overlap
 
 CASES = [
     ("a.py", b"a.py", True),
@@ -108,7 +109,7 @@ def oracle(text: str) -> re.Pattern[str]:
 @settings(max_examples=300, deadline=None)
 @given(GLOB, PATH)
 def test_matches_what_the_rules_say(glob: str, path: str) -> None:
-    if not valid(glob) or re.search(r"\*\*+[^/]|\*\*$", glob.lstrip("/")) and not re.search(r"(^|/)\*\*+$", glob.lstrip("/")):
+    if not valid(glob) or (re.search(r"\*\*+[^/]|\*\*$", glob.lstrip("/")) and not re.search(r"(^|/)\*\*+$", glob.lstrip("/"))):
         return
     expected = bool(oracle(glob).match(path)) or path == glob
     assert compile_glob(glob).match(path.encode()) is expected

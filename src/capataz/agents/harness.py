@@ -91,10 +91,14 @@ def offer(type: AgentType, names: tuple[str, ...] | None, granted: tuple[str, ..
     return ToolSet(tools, schemas, digest(schemas), len(json.dumps(schemas)))
 
 
-def identity(*, type: AgentType, tools: tuple[str, ...] | None, granted: tuple[str, ...], output_schema: dict[str, Any] | None) -> JsonValue:
-    """Names and schema digests of an agent's tools: part of its key (VM.md, "The promise", 2)."""
-    offered = offer(type, tools, granted, output_of(output_schema) if output_schema is not None else None)
-    return {schema["function"]["name"]: digest(schema) for schema in offered.schemas}
+def tool_identity(*, type: AgentType, tools: tuple[str, ...] | None, harness: str = "agno") -> JsonValue:
+    """Names and schema digests of an agent's tools: part of its key (VM.md, "The promise", 2). Raises ``UsageError``.
+
+    A command harness brings tools of its own, which its version says, not we.
+    """
+    if harness != "agno":
+        return {"harness": harness, "tools": list(tools or ())}
+    return {schema["function"]["name"]: digest(schema) for schema in offer(type, tools, (), None).schemas}
 
 
 async def _loop(model: JournaledModel, task: AgentTask) -> list[JsonValue]:

@@ -205,7 +205,7 @@ def _witness(a: Glob, b: Glob) -> bytes | None:
     """Breadth first over both automata and the rule that no part of a path is empty (the third member: inside a name)."""
     start: _Pair = (0, 0, False)
     came: dict[_Pair, tuple[_Pair, int] | None] = {start: None}
-    todo = deque([start])
+    todo: deque[_Pair] = deque([start])
     while todo:
         pair = todo.popleft()
         if pair[2] and pair[0] in a._ends and pair[1] in b._ends:  # pyright: ignore[reportPrivateUsage]

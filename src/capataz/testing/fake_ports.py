@@ -1,10 +1,12 @@
 """``AgentPorts`` in memory: a journal that can be replayed, and a record of everything that was asked."""
 
+# ruff: noqa: PTH115, PTH114, PTH123
+# Paths are bytes here.
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from capataz.contracts.canonical import JsonValue, canonical_bytes, digest
 from capataz.contracts.errors import CapatazError, UsageError
 from capataz.contracts.harness import ModelReply, ToolReply
 from capataz.contracts.journal import Usage
-from capataz.contracts.sandbox import Session
+from capataz.contracts.sandbox import Mount, Session
 
 Key = tuple[Any, ...]
 
@@ -99,7 +101,7 @@ class FakePorts:
     def emit(self, type: str, **data: JsonValue) -> None:
         self.events.append((type, data))
 
-    async def session(self) -> Session:
+    async def session(self, *, forwards: Mapping[int, Path] | None = None, read_only: tuple[Mount, ...] = ()) -> Session:
         if self.session_ is None:
             raise UsageError("this agent has no workspace")
         return self.session_
@@ -123,7 +125,12 @@ def tree_of(root: Path) -> str:
     for folder, folders, names in os.walk(os.fsencode(root)):
         folders.sort()
         for name in sorted(names):
-            path = os.path.join(folder, name)
-            content = os.readlink(path) if os.path.islink(path) else open(path, "rb").read()
+            path = folder + b"/" + name
+            content = os.readlink(path) if os.path.islink(path) else _bytes(path)
             seen.update(b"%s\0%d\0%d\0" % (path, os.lstat(path).st_mode, len(content)) + content)
     return seen.hexdigest()
+
+
+def _bytes(path: bytes) -> bytes:
+    with open(path, "rb") as stream:
+        return stream.read()

@@ -1,5 +1,7 @@
 """A ``Session`` over a plain folder, without isolation: for tests of what stands on sandboxes."""
 
+# ruff: noqa: PTH118, PTH120, PTH116, PTH123, PTH103, PTH101, PTH110, PTH112, PTH107, ASYNC230, ASYNC240
+# Paths are bytes here.
 from __future__ import annotations
 
 import asyncio
