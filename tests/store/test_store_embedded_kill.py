@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -28,6 +29,14 @@ def supervisor(home: Path) -> int:
     pid = _lock_holder(folder_of(home) / "supervisor.lock")
     assert pid > 0
     return pid
+
+
+def ends(pid: int) -> None:
+    """Waits until a process is gone (a zombie is)."""
+    until = time.monotonic() + 30
+    while Path(f"/proc/{pid}/cwd").exists():
+        assert time.monotonic() < until, "the process should have ended"
+        time.sleep(0.02)
 
 
 def starter(home: Path) -> subprocess.Popen[bytes]:
@@ -86,7 +95,7 @@ def test_both_killed(own_home: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after_s", [0.02, 0.08, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("after_s", [0.05, 0.2, 0.6])
 def test_a_client_killed_while_it_starts_the_first_server(tmp_path: Path, after_s: float) -> None:
     home = tmp_path / "h"
     child = starter(home)
@@ -100,7 +109,7 @@ def test_a_client_killed_while_it_starts_the_first_server(tmp_path: Path, after_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.4])
+@pytest.mark.parametrize("after_s", [0.0, 0.3])
 def test_a_supervisor_killed_while_it_makes_the_first_server(tmp_path: Path, after_s: float) -> None:
     home = tmp_path / "h"
     child = starter(home)
@@ -149,10 +158,7 @@ async def test_a_home_deleted_under_a_client_is_an_error_and_not_a_new_empty_sto
     store = await open_store(own_home)
     server = postmaster(own_home)
     (own_home / "postgres").rename(own_home / "gone")
-    until = time.monotonic() + 20
-    while Path(f"/proc/{server}/cwd").exists() and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not Path(f"/proc/{server}/cwd").exists(), "the server stops when its folder is gone"
+    await asyncio.to_thread(ends, server)
     with pytest.raises(StoreUnavailable, match="deleted"):
         await store.journal.list_runs()
     assert not (own_home / "postgres").exists()

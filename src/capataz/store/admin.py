@@ -12,7 +12,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from capataz.contracts.errors import IncompatibleStore, StoreUnavailable, UsageError
 from capataz.store.blobs import LocalBlobs, RemoteBlobs, open_blobs, relative
@@ -63,24 +63,16 @@ async def migrate(home: Path, database_url: str | None = None) -> tuple[str | No
 
 async def backup(path: Path, home: Path, database_url: str | None = None, blob_url: str | None = None) -> int:
     """Writes a tar file with the data of all tables in one snapshot, and the blobs when they are local. The file appears whole
-    or not at all. Returns its size in bytes. Raises ``UsageError`` when it exists already."""
-    if path.exists():
-        raise UsageError(f"{path} exists already; name a new file")
+    or not at all. Returns its size in bytes. Raises ``UsageError`` when it exists already or cannot be written."""
+    _must_be_new(path)
     blobs = open_blobs(home, blob_url)
-    async with _database(home, database_url) as database:
-        await ensure_schema(database)
-        data = await _dump(database.source.parts)
-        version = await database.run(version_of)
-    fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        await asyncio.to_thread(_write_archive, fresh, version or apply.HEAD, data, blobs)
-        fresh.replace(path)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        fresh.unlink(missing_ok=True)
-        data.unlink(missing_ok=True)
-    return path.stat().st_size
+    with tempfile.TemporaryDirectory(prefix="capataz-backup-") as place:
+        data = Path(place) / "database.sql"
+        async with _database(home, database_url) as database:
+            await ensure_schema(database)
+            tables = [f"--table={table}" for table in TABLES]
+            await _run("pg_dump", database.source.parts, "--data-only", "--no-owner", "--encoding=UTF8", f"--file={data}", *tables)
+        return await asyncio.to_thread(_write_archive, path, data, blobs)
 
 
 async def restore(path: Path, home: Path, database_url: str | None = None, blob_url: str | None = None, *, replace: bool = False) -> None:
@@ -114,18 +106,6 @@ async def _holds_runs(connection: Connection) -> bool:
 
 
 # ---- PostgreSQL's own programs -------------------------------------------------------------------
-
-
-async def _dump(parts: dict[str, Any]) -> Path:
-    descriptor, name = tempfile.mkstemp(prefix="capataz-backup-", suffix=".sql")
-    os.close(descriptor)
-    tables = [f"--table={table}" for table in TABLES]
-    try:
-        await _run("pg_dump", parts, "--data-only", "--no-owner", "--encoding=UTF8", f"--file={name}", *tables)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return Path(name)
 
 
 async def _load(parts: dict[str, Any], version: str, data: Path) -> None:
@@ -186,18 +166,36 @@ def _program(name: str) -> Path:
 # ---- the archive ---------------------------------------------------------------------------------
 
 
-def _write_archive(path: Path, version: str, data: Path, blobs: LocalBlobs | RemoteBlobs) -> None:
+def _must_be_new(path: Path) -> None:
+    if path.exists():
+        raise UsageError(f"{path} exists already; name a new file")
+
+
+def _write_archive(path: Path, data: Path, blobs: LocalBlobs | RemoteBlobs) -> int:
     """The database first in time: blobs are immutable and written before they are referred to, so none is missing."""
-    with path.open("xb") as file:
-        os.fchmod(file.fileno(), 0o600)
-        with tarfile.open(fileobj=file, mode="w") as archive:
-            _add_text(archive, "capataz-backup", f"{_KIND}\n{version}\n")
-            archive.add(data, "database.sql", filter=_anonymous)
-            if isinstance(blobs, LocalBlobs):
-                for digest in blobs.digests():
-                    archive.add(blobs.folder / relative(digest), f"blobs/{digest}", filter=_anonymous)
-        file.flush()
-        os.fsync(file.fileno())
+    fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with fresh.open("xb") as file:
+            os.fchmod(file.fileno(), 0o600)
+            _fill(file, data, blobs)
+            file.flush()
+            os.fsync(file.fileno())
+        _must_be_new(path)
+        fresh.replace(path)
+        return path.stat().st_size
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _fill(file: BinaryIO, data: Path, blobs: LocalBlobs | RemoteBlobs) -> None:
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        _add_text(archive, "capataz-backup", f"{_KIND}\n{apply.HEAD}\n")
+        archive.add(data, "database.sql", filter=_anonymous)
+        if isinstance(blobs, LocalBlobs):
+            for digest in blobs.digests():
+                archive.add(blobs.folder / relative(digest), f"blobs/{digest}", filter=_anonymous)
 
 
 def _add_text(archive: tarfile.TarFile, name: str, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from decimal import Decimal
@@ -35,7 +36,7 @@ def encode(batch: Batch) -> str:
 
 
 def _check_consecutive(events: tuple[NewEvent, ...]) -> None:
-    if any(later.seq != earlier.seq + 1 for earlier, later in zip(events, events[1:], strict=False)) or (events and events[0].seq < 1):
+    if any(later.seq != earlier.seq + 1 for earlier, later in itertools.pairwise(events)) or (events and events[0].seq < 1):
         raise ValueError(f"events of a batch must be numbered without gaps, not {[event.seq for event in events]}")
 
 
