@@ -109,8 +109,11 @@ class Gauge:
         self._used, self._free = used - self._baseline + unlinked_bytes, free
         took = time.monotonic() - started
         self._next_walk = time.monotonic() + max(2.0, 20 * took)
-        self._rested = time.monotonic() + 4 * took
         return self._used > self._limit or self._host_in_danger(free)
+
+    def rest(self, seconds: float) -> None:
+        """No measuring for so long: it must stay a small part of what is done."""
+        self._rested = time.monotonic() + seconds
 
     def _host_in_danger(self, free: int) -> bool:
         """The file system is nearly full and lost much since the start: space that no walk finds is used somewhere."""

@@ -21,6 +21,7 @@ class Ring:
         self._head = bytearray()
         self._tail = bytearray()
         self.total = 0
+        self._split = False
         self._spool = spool if spool_limit > 0 else None
         self._spool_left = spool_limit
         self._file: BinaryIO | None = None
@@ -30,12 +31,17 @@ class Ring:
         if self._spool is not None:
             self._feed_spool(data)
         self.total += len(data)
-        if len(self._head) < self._limit and self.total <= self._limit:
-            self._head += data                 # all of it fits so far: the split is made by the first overflow
+        if self.total <= self._limit:
+            self._head += data                 # all of it fits so far: the first overflow makes the split
             return
-        if len(self._head) > self._head_size:
+        if not self._split:
+            self._split = True
             self._tail += self._head[self._head_size :]
             del self._head[self._head_size :]
+        room = self._head_size - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
         self._tail += data[-self._tail_size :] if self._tail_size else b""
         if len(self._tail) > 2 * self._tail_size + 4096:
             self._cut()

@@ -166,10 +166,12 @@ class HelperSession:
         gauge = self._started.gauge
         if gauge is None or not gauge.due():
             return False
-        unlinked = 0
+        unlinked, started = 0, time.monotonic()
         with suppress(SandboxFailed):
             unlinked = (await self._channel.request(wire.UNLINKED)).a
-        return await asyncio.to_thread(gauge.measure, unlinked)
+        over = await asyncio.to_thread(gauge.measure, unlinked)
+        gauge.rest(4 * (time.monotonic() - started))
+        return over
 
     async def _last_look(self, running: Running) -> None:
         """A limit that was passed in the command's last moments, after the last tick."""

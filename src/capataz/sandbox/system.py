@@ -172,7 +172,13 @@ def proc(laid_out: Path) -> list[str]:
 
     Most of these belong to root, so a worker that is an ordinary user needs few masks.
     """
-    options = ["--proc", "/proc"]
+    # bwrap covers these only where the folder itself is writable; the files below belong to root, and with a worker that is
+    # root the sandbox's user is root too, only without capabilities: it could write core_pattern and own the machine.
+    options = ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
+    if os.geteuid() == 0:
+        for name in ("irq", "bus", "sysrq-trigger"):
+            if Path("/proc", name).exists():
+                options += ["--ro-bind", f"/proc/{name}", f"/proc/{name}"]
     files, folders = (_PROC_FILES, _PROC_FOLDERS) if os.geteuid() == 0 else (_PROC_FILES_OF_ALL, ())
     for name in files:
         if Path("/proc", name).exists():

@@ -166,6 +166,12 @@ class Commands:
                 _reap(pid, os.WNOHANG)
             time.sleep(0.001)
 
+    def unlinked_bytes(self) -> int:
+        """See ``tree.unlinked_bytes``, of all that runs in this session."""
+        seen = tree.processes()
+        pids = [process.pid for command in self._busy.values() for process in tree.below(command.lane.pid, seen)]
+        return tree.unlinked_bytes(pids, ("/tmp", "/dev/shm") if self._alone else ("/dev/shm",))
+
     def tend(self) -> float | None:
         """Does what is due; gives the seconds until it wants to be called again (None: not until something happens)."""
         now = time.monotonic()

@@ -9,7 +9,7 @@ import select
 import sys
 import time
 
-from . import commands, files, kernel, lane, tree, wire
+from . import commands, files, kernel, lane, wire
 
 
 
@@ -149,7 +149,7 @@ class Helper:
         self._ok(frame)
 
     def _unlinked(self, frame: wire.Frame) -> None:
-        self._ok(frame, tree.unlinked_bytes())
+        self._ok(frame, self._commands.unlinked_bytes())
 
     # ---- forwarded ports
 

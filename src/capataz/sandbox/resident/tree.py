@@ -106,17 +106,19 @@ def shared_memory() -> int:
     return total
 
 
-def unlinked_bytes() -> int:
-    """Bytes of files on disk that some process holds open and that have no name any more: no walk of folders finds them."""
-    memory = {_device(path) for path in ("/tmp", "/dev/shm")}
+def unlinked_bytes(pids: Iterable[int], memory: Iterable[str]) -> int:
+    """Bytes of files on disk that these processes hold open and that have no name any more: no walk of folders finds them.
+
+    ``memory``: folders whose file system is memory and not disk.
+    """
+    not_disk = {_device(path) for path in memory}
     found: dict[tuple[int, int], int] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            found.update(_open_unlinked(f"/proc/{name}/fd", memory))
+    for pid in pids:
+        found.update(_open_unlinked(f"/proc/{pid}/fd", not_disk))
     return sum(found.values())
 
 
-def _open_unlinked(folder: str, memory: set[int]) -> dict[tuple[int, int], int]:
+def _open_unlinked(folder: str, not_disk: set[int]) -> dict[tuple[int, int], int]:
     found: dict[tuple[int, int], int] = {}
     try:
         names = os.listdir(folder)
@@ -126,7 +128,7 @@ def _open_unlinked(folder: str, memory: set[int]) -> dict[tuple[int, int], int]:
         path = f"{folder}/{name}"
         try:
             info = os.stat(path)
-            if info.st_nlink == 0 and (info.st_mode & 0o170000) == 0o100000 and info.st_dev not in memory:
+            if info.st_nlink == 0 and (info.st_mode & 0o170000) == 0o100000 and info.st_dev not in not_disk:
                 if not os.readlink(path).startswith("/memfd:"):
                     found[info.st_dev, info.st_ino] = info.st_blocks * 512
         except OSError:
