@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from capataz.contracts.canonical import JsonValue
 from capataz.contracts.errors import ImpureProgram
 from capataz.vm.runtime import Runtime
-from capataz.vm.values import plain, typed
+from capataz.vm.values import plain, problem, typed
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,11 @@ def accept_wire(runtime: Runtime, accept: Check | Callable[[Any], Any] | None, o
     function = accept
 
     def call(value: JsonValue) -> str | None:
-        plain_value = value["value"] if wrap and isinstance(value, dict) and "value" in value else value
-        return _verdict(function, plain_value if output is None else typed(output, plain_value))
+        given = value["value"] if wrap and isinstance(value, dict) and "value" in value else value
+        try:
+            return _verdict(function, given if output is None else typed(output, given))
+        except ValidationError as error:
+            return problem(error)
 
     return {"callback": runtime.register_callback(call), "attempts": 1, "then": "error"}
 
@@ -72,6 +77,7 @@ def _pure(function: Callable[[Any], Any], value: Any) -> Any:
         result.send(None)
     except StopIteration as stop:
         return stop.value
-    result.close()
+    finally:
+        result.close()
     name = getattr(function, "__name__", "a check")
     raise ImpureProgram(f"{name} waits for an effect; a check must be pure: do the work before or after run()")

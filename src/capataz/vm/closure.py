@@ -180,8 +180,9 @@ def _spec_of(module: str, roots: list[str]) -> importlib.machinery.ModuleSpec | 
         if count == 1:
             spec = importlib.machinery.PathFinder.find_spec(name, roots) if roots else None
             spec = spec if spec is not None and _has_source(spec) else _spec(name, None)
-        elif spec is not None and spec.submodule_search_locations is not None:
-            spec = _spec(name, list(spec.submodule_search_locations))
+        else:
+            inside = spec.submodule_search_locations if spec is not None else None
+            spec = _spec(name, list(inside)) if inside is not None else None
         if spec is None:
             return None
     return spec

@@ -6,13 +6,14 @@ is done while a program's code runs; imports, and reading what is installed besi
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from capataz.contracts.errors import ImpureProgram
 from capataz.vm.sites import call_site
@@ -93,10 +94,7 @@ _RULES: dict[str, Rule] = {
     "os.spawn": _always("os.spawn()"),
     "pty.spawn": _always("pty.spawn()"),
     "subprocess.Popen": _named("a subprocess"),
-    "_thread.start_new_thread": _always("a thread", "tasks of asyncio or fan_out run side by side; blocking work goes into step()"),
-    "_thread.start_joinable_thread": _always("a thread", "tasks of asyncio or fan_out run side by side; blocking work goes into step()"),
     "_posixsubprocess.fork_exec": _named("a subprocess"),
-    "time.sleep": _always("time.sleep()", "use `await sleep(seconds)`", "sleep"),
     "builtins.input": _always("input()", "use `await ask(question)`", "ask"),
     "sqlite3.connect": _named("sqlite3.connect"),
     "webbrowser.open": _named("webbrowser.open"),
@@ -107,6 +105,9 @@ for _event in ("chdir", "chflags", "chmod", "chown", "link", "lockf", "mkdir", "
 for _event in ("__new__", "bind", "connect", "getaddrinfo", "gethostbyaddr", "gethostbyname", "gethostname", "getnameinfo",
                "getservbyname", "getservbyport", "sendmsg", "sendto", "sethostname"):  # fmt: skip
     _RULES[f"socket.{_event}"] = _always("a socket")
+for _event in ("shutil.chown", "shutil.copyfile", "shutil.make_archive", "shutil.move", "shutil.rmtree", "shutil.unpack_archive",
+               "tempfile.mkdtemp", "tempfile.mkstemp"):  # fmt: skip
+    _RULES[_event] = _named(_event)
 
 _active = False
 _installed_hook = False
@@ -120,17 +121,45 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
         return
     found = rule(args)
     if found is not None:
-        what, advice, verb = found
-        site = call_site(2)
-        raise ImpureProgram(f"{site}: {what} in a program; {advice}", site=site, verb=verb)
+        _refuse(*found)
+
+
+def _refuse(what: str, advice: str, verb: str) -> NoReturn:
+    site = call_site(2)
+    raise ImpureProgram(f"{site}: {what} in a program; {advice}", site=site, verb=verb)
+
+
+def _refusing(real: Callable[..., Any], what: str, advice: str, verb: str) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if _active:
+            _refuse(what, advice, verb)
+        return real(*args, **kwargs)
+
+    return call
+
+
+_SIDE_BY_SIDE = "tasks of asyncio and fan_out run side by side; blocking work goes into step()"
+_UNAUDITED: tuple[tuple[str, str, tuple[str, str, str]], ...] = (
+    ("time", "sleep", ("time.sleep()", "use `await sleep(seconds)`", "sleep")),
+    ("_thread", "start_new_thread", ("a thread", _SIDE_BY_SIDE, "step")),
+    ("_thread", "start_joinable_thread", ("a thread", _SIDE_BY_SIDE, "step")),
+    ("threading", "_start_new_thread", ("a thread", _SIDE_BY_SIDE, "step")),
+    ("threading", "_start_joinable_thread", ("a thread", _SIDE_BY_SIDE, "step")),
+)
+"""Functions that Python 3.11 to 3.14 do not all audit: replaced in their modules."""
 
 
 def install() -> None:
-    """Adds the hook to this process, once and for ever; ``active`` switches it."""
+    """Adds the hook to this process, once and for ever; ``switch`` turns it on and off."""
     global _installed_hook
-    if not _installed_hook:
-        sys.addaudithook(_hook)
-        _installed_hook = True
+    if _installed_hook:
+        return
+    for module_name, name, rule in _UNAUDITED:
+        module = importlib.import_module(module_name)
+        if hasattr(module, name):
+            setattr(module, name, _refusing(getattr(module, name), *rule))
+    sys.addaudithook(_hook)
+    _installed_hook = True
 
 
 def on() -> bool:

@@ -26,7 +26,7 @@ from capataz.vm.steps import Steps
 from capataz.vm.values import plain
 from capataz.vm.wire import frame_length, pack, unpack
 
-COLLECT_EVERY = 2_000
+COLLECT_EVERY = 5_000
 """Deliveries between garbage collections: at a fixed place, so that finalizers run alike in every process."""
 
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C.UTF-8"}
@@ -197,11 +197,14 @@ class Process:
     def _called(self, runtime: Runtime, frame: dict[str, Any]) -> dict[str, Any]:
         determinism.isolate(runtime, str(frame["callback"]))
         arguments = frame.get("args")
+        runtime.closed = True
         try:
             callback = runtime.callbacks[frame["callback"]]
             return {"ok": plain(callback(*(arguments if isinstance(arguments, list) else [arguments])))}
         except BaseException as error:
             return {"error": error_json(error)}
+        finally:
+            runtime.closed = False
 
     def _fork(self, frame: dict[str, Any]) -> None:
         assert self._runtime is not None

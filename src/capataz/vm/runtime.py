@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from capataz.contracts.canonical import JsonValue
-from capataz.contracts.errors import ProgramError, error_from_json
+from capataz.contracts.errors import ImpureProgram, ProgramError, error_from_json
 from capataz.vm.sites import call_site
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class Runtime:
         self.started = now
         self.scope = scope
         self.delivered = 0
+        self.closed = False  # while a callback runs: it is not journaled, so it must ask for nothing
         self.handles: list[Handle[Any]] = []
         self.callbacks: dict[int, Callable[..., Any]] = {}
         self.steps: dict[int, Callable[[], Any]] = {}
@@ -98,6 +99,8 @@ class Runtime:
         site: str | None = None,
     ) -> int:
         """Asks for an effect whose delivery calls ``take``; returns its number."""
+        if self.closed:
+            raise ImpureProgram(f"{call_site(2)}: a check or selector must be pure: ask for effects before or after run()")
         no = self._next_no
         self._next_no += 1
         self._waiting[no] = take

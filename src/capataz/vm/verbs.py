@@ -7,7 +7,7 @@ import inspect
 import typing
 from collections.abc import Callable, Coroutine
 from datetime import datetime
-from typing import Any, TypeVar, TypeVarTuple, Unpack, overload
+from typing import Any, TypeVar, TypeVarTuple, overload
 
 from pydantic import ValidationError
 
@@ -27,16 +27,16 @@ Ts = TypeVarTuple("Ts")
 @overload
 async def step(
     name: str,
-    fn: Callable[[Unpack[Ts]], Coroutine[Any, Any, T]],
-    *args: Unpack[Ts],
+    fn: Callable[[*Ts], Coroutine[Any, Any, T]],
+    *args: *Ts,
     idempotent: bool = True,
     timeout: Duration | None = None,
 ) -> T: ...
 @overload
 async def step(
     name: str,
-    fn: Callable[[Unpack[Ts]], T],
-    *args: Unpack[Ts],
+    fn: Callable[[*Ts], T],
+    *args: *Ts,
     idempotent: bool = True,
     timeout: Duration | None = None,
 ) -> T: ...
@@ -52,11 +52,10 @@ async def step(
     """
     site = call_site(2)
     runtime = current()
-    call = functools.partial(fn, *args)
     input = {"fn": _function_name(fn, site), "args": plain(list(args)), "kwargs": {}}
     limits = {"idempotent": idempotent, "timeout_s": duration(timeout)}
     effect = runtime.request("step", name=name, input=input, args=limits, site=site)
-    runtime.steps[effect.no] = call
+    runtime.steps[effect.no] = functools.partial(fn, *args)
     try:
         value = await effect
     except StepFailed as error:
@@ -69,7 +68,8 @@ async def step(
 
 def _function_name(fn: Any, site: str) -> str:
     """``module:qualname``. The journal knows a step by it, so what it names must not hide other inputs."""
-    if isinstance(fn, functools.partial) or (inspect.ismethod(fn) and not inspect.isclass(fn.__self__)):
+    owner = getattr(fn, "__self__", None)
+    if isinstance(fn, functools.partial) or not (owner is None or inspect.isclass(owner) or inspect.ismodule(owner)):
         raise ProgramLoadError(f"{site}: step() needs a plain function; give what it works on as arguments: step(name, fn, *args)")
     if not callable(fn) or not hasattr(fn, "__qualname__"):
         raise ProgramLoadError(f"{site}: step() needs a function, not {fn!r}")

@@ -43,6 +43,10 @@ class ProgramProcess:
         self.writer.close()
         await self._zygote.end(self.pid)
 
+    async def wait(self) -> None:
+        """Returns when it has ended."""
+        await self._zygote.ended(self.pid)
+
 
 class Zygote:
     """``await Zygote.start()``, then ``spawn()`` as often as needed; ``close()`` at the end."""
@@ -90,6 +94,12 @@ class Zygote:
             await self._send({"kill": pid})
         await gone.wait()
         self._exits.pop(pid, None)
+
+    async def ended(self, pid: int) -> None:
+        """Returns when one of its processes is gone."""
+        gone = self._exits.get(pid)
+        if gone is not None:
+            await gone.wait()
 
     async def close(self) -> None:
         """Ends it and everything that it started."""
@@ -182,7 +192,7 @@ class Zygote:
 
 def _environment() -> dict[str, str]:
     """A clean environment in which this very ``capataz`` is found."""
-    env = {"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C.UTF-8"}
     root = str(Path(__file__).parents[2])
     if root not in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
         env["PYTHONPATH"] = root

@@ -1,0 +1,78 @@
+"""Each line with the mark must be rejected by both checkers, and no other line."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from capataz import Handle, ask, budget, fan_out, program, race, run, scope, spawn, step
+
+
+class Verdict(BaseModel):
+    risk: str
+
+
+class Other(BaseModel):
+    n: int
+
+
+@program
+async def child(input: Other) -> Verdict:
+    return Verdict(risk="low")
+
+
+@program
+async def alone() -> int:
+    return 1
+
+
+def read(path: str) -> bytes:
+    return b""
+
+
+async def one(item: int) -> str:
+    return str(item)
+
+
+def check(other: Other) -> None:
+    return None
+
+
+async def wrong() -> None:
+    a: str = await run("judge", prompt="x", output=Verdict)  # rejected
+    b: Verdict = await run("judge", prompt="x")  # rejected
+    await run("judge")  # rejected
+    await run("judge", prompt=1)  # rejected
+    await run("judge", prompt="x", type="write")  # rejected
+    await run("judge", prompt="x", unknown=1)  # rejected
+    await run(child, input=Verdict(risk="low"))  # rejected
+    await run(child)  # rejected
+    await run(alone, input=1)  # rejected
+    c: int = await run(child, input=Other(n=1))  # rejected
+    await run("judge", prompt="x", output=Verdict, accept=check)  # rejected
+    d: Handle[Other] = await spawn(child, input=Other(n=1))  # rejected
+    await spawn("worker", prompt="x", daemon="yes")  # rejected
+    e: list[int] = await fan_out([1], one)  # rejected
+    f: list[str] = await fan_out([1], one, on_error="collect")  # rejected
+    await fan_out(["a"], one)  # rejected
+    await fan_out([1], one, on_error="ignore")  # rejected
+    g: int = await race(one(1))  # rejected
+    scope(1)  # rejected
+    scope("x", budget=5)  # rejected
+    budget(dollars=5)  # rejected
+    h: str = await step("read", read, "a")  # rejected
+    await step("read", read, 1)  # rejected
+    await step(read, "a")  # rejected
+    await ask("Which?", kind="vote")  # rejected
+    i: str = (await ask("What?", kind=Verdict)).value  # rejected
+    async with scope("x") as (j, k):  # rejected
+        pass
+
+
+@program  # rejected
+def not_async(input: Other) -> Verdict:
+    return Verdict(risk="low")
+
+
+@program  # rejected
+async def too_many(input: Other, more: int) -> Verdict:
+    return Verdict(risk="low")
