@@ -18,7 +18,7 @@ from typing import IO
 
 from capataz.contracts.errors import GitFailed, RepositoryUnusable
 
-MINIMUM = (2, 38)
+MINIMUM: tuple[int, int] = (2, 38)
 TIMEOUT_S = 600.0
 
 _CONFIG = {

@@ -148,7 +148,7 @@ def _head_sha(git: Git, named: Path, head_ref: str | None) -> str:
     result = git.run("rev-parse", "--verify", "-q", "--end-of-options", "HEAD^{commit}")
     if result.code == 0:
         return result.stdout.decode("ascii").strip()
-    if head_ref is not None and git.run("show-ref", "--verify", "-q", "--", head_ref).code != 0:
+    if head_ref is not None and _ref(git, head_ref) is None:
         branch = head_ref.removeprefix("refs/heads/")
         raise RepositoryUnusable(f"{named}: no commit yet on {branch}; make a first commit, or check out a branch that has one")
     raise RepositoryUnusable(f"{named}: HEAD names a commit that is missing or damaged; run git fsck")
@@ -166,12 +166,19 @@ def resolve(info: RepositoryInfo, rev: str) -> str:
 
 def ref(info: RepositoryInfo, name: str) -> str | None:
     """What a full ref name holds; None: there is none."""
-    result = source_git(info).run("show-ref", "--verify", "--hash", "--", name)
-    if result.code == 0:
-        return result.stdout.decode("ascii").split()[0]
-    if b"not a valid ref" in result.stderr or result.code == 1:
-        return None
-    raise RepositoryUnusable(f"{info.path}: {name} cannot be read: {result.words()}")
+    return _ref(source_git(info), name)
+
+
+def _ref(git: Git, name: str) -> str | None:
+    # Not show-ref, which denies refs whose object is missing, nor rev-parse, which guesses at other names.
+    result = git.run("for-each-ref", "--format=%(objectname) %(refname)", name)
+    if result.code != 0:
+        raise RepositoryUnusable(f"{git.git_dir}: {name} cannot be read: {result.words()}")
+    for line in result.stdout.splitlines():
+        sha, _, found = line.partition(b" ")
+        if found == os.fsencode(name):
+            return sha.decode("ascii")
+    return None
 
 
 def object_folders(common_dir: Path) -> list[Path]:

@@ -42,14 +42,22 @@ def make_layer(folder: Path, *, overlay: bool) -> Layer:
     return layer
 
 
-def fill_copy(store: ObjectStore, layer: Layer, tree: str, cache: StatCache) -> None:
+Gitlinks = dict[bytes, str]
+"""Path -> commit of each submodule whose empty folder is in the layer: a folder alone does not tell."""
+
+
+def fill_copy(store: ObjectStore, layer: Layer, tree: str, cache: StatCache) -> Gitlinks:
     """The whole tree as plain files."""
+    listing = sized_entries(store.git, tree)
     with directory(layer.upper) as root:
-        materialise(store.git, sized_entries(store.git, tree), root, mtime=None, written=_remember(cache))
+        materialise(store.git, listing, root, mtime=None, written=_remember(cache))
+    return {e.path: e.sha for e in listing if e.mode == GITLINK}
 
 
-def fill_overlay(store: ObjectStore, layer: Layer, lower_tree: str, tree: str, cache: StatCache) -> None:
+def fill_overlay(store: ObjectStore, layer: Layer, lower_tree: str, tree: str, cache: StatCache) -> Gitlinks:
     """What turns a checkout of ``lower_tree`` into ``tree`` when laid over it: changed files, and whiteouts for the rest."""
+    if lower_tree == tree:
+        return {}
     differences = changes(store.git, lower_tree, tree)
     with directory(layer.upper) as root:
         materialise(store.git, [_sized(store, c) for c in differences if c.status != "D"], root, mtime=None, written=_remember(cache))
@@ -60,6 +68,7 @@ def fill_overlay(store: ObjectStore, layer: Layer, lower_tree: str, tree: str, c
             assert path is not None
             with parent_of(root, path, make=True) as (parent, name):
                 os.mknod(name, stat.S_IFCHR, 0, dir_fd=parent)
+    return {c.path: c.new_sha for c in differences if c.new_mode == GITLINK}
 
 
 def _sized(store: ObjectStore, change: Change) -> SizedEntry:

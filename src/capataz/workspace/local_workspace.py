@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import threading
 import uuid
 from collections.abc import Callable
@@ -37,6 +36,7 @@ class WorkspaceRecord:
     writable: bool = True
     hidden: list[str] = field(default_factory=list[str])   # surrogate-escaped paths
     layer: int = 0
+    gitlinks: dict[str, str] = field(default_factory=dict[str, str])   # surrogate-escaped path -> commit, of the layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class LocalWorkspace:
             work=layer.work if overlay else None,
             writable=record.writable,
             read_only=() if record.hidden else self._around.throwaway(record).mounts(),
-            hidden=tuple(os.fsencode(p) for p in record.hidden),
+            hidden=tuple(p.encode("utf-8", "surrogateescape") for p in record.hidden),
         )
 
     @property
@@ -130,7 +130,7 @@ class LocalWorkspace:
             return tree
 
     def _scan(self) -> tuple[str, Scan]:
-        scan = Scan(self._around.store, self._cache, self.kind == "overlay")
+        scan = Scan(self._around.store, self._cache, self.kind == "overlay", _raw(self._record.gitlinks))
         try:
             with directory(self._layer().upper) as root:
                 tree = scan.run(root, self._record.tree)
@@ -159,7 +159,7 @@ class LocalWorkspace:
         remove_folder(folder)
         self._cache.clear()
         layer = make_layer(folder, overlay=self.kind == "overlay")
-        _fill(layer, record, tree, self._around, self._cache)
+        record = replace(record, gitlinks=_fill(layer, record, tree, self._around, self._cache))
         self._carry_git(old, layer)
         write_whole(self._folder / "workspace.json", _dump(record))
         self._record = record
@@ -203,7 +203,7 @@ def _make(folder: Path, record: WorkspaceRecord, around: Surroundings) -> None:
         temporary.mkdir(parents=True)
         cache = StatCache(temporary / "cache")
         layer = make_layer(temporary / str(record.layer), overlay=record.kind == "overlay")
-        _fill(layer, record, record.tree, around, cache)
+        record = replace(record, gitlinks=_fill(layer, record, record.tree, around, cache))
         if not record.hidden:
             around.throwaway(record).write(layer.upper / ".git")
         cache.save()
@@ -219,13 +219,17 @@ def _make(folder: Path, record: WorkspaceRecord, around: Surroundings) -> None:
         remove_folder(temporary)
 
 
-def _fill(layer: Layer, record: WorkspaceRecord, tree: str, around: Surroundings, cache: StatCache) -> None:
+def _fill(layer: Layer, record: WorkspaceRecord, tree: str, around: Surroundings, cache: StatCache) -> dict[str, str]:
     if record.kind == "copy":
-        fill_copy(around.store, layer, tree, cache)
-        return
-    around.checkout(record.tree)
-    if tree != record.tree:
-        fill_overlay(around.store, layer, record.tree, tree, cache)
+        links = fill_copy(around.store, layer, tree, cache)
+    else:
+        around.checkout(record.tree)
+        links = fill_overlay(around.store, layer, record.tree, tree, cache)
+    return {path.decode("utf-8", "surrogateescape"): sha for path, sha in links.items()}
+
+
+def _raw(gitlinks: dict[str, str]) -> dict[bytes, str]:
+    return {path.encode("utf-8", "surrogateescape"): sha for path, sha in gitlinks.items()}
 
 
 def _dump(record: WorkspaceRecord) -> bytes:

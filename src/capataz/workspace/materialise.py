@@ -1,6 +1,5 @@
 """Writing the files of a tree into a folder: exact bytes, no filters, no attributes, no line-end changes, links as links."""
 
-# ruff: noqa: PTH  -- works on descriptors and bytes, for which pathlib has no words
 from __future__ import annotations
 
 import contextlib
@@ -56,11 +55,13 @@ def _write_entry(entry: SizedEntry, parent: int, name: bytes, contents: IO[bytes
 def _write_file(entry: SizedEntry, parent: int, name: bytes, contents: IO[bytes], mtime: int | None) -> None:
     mode = 0o755 if entry.mode == EXECUTABLE else 0o644
     fd = os.open(name, _WRITE, mode, dir_fd=parent)
-    with open(fd, "wb", buffering=0) as out:
-        copy_to(contents, out, entry.size)
+    try:
+        copy_to(contents, fd, entry.size)
         os.fchmod(fd, mode)                        # whatever the umask is
         if mtime is not None:
             os.utime(fd, (mtime, mtime))
+    finally:
+        os.close(fd)
 
 
 def _expect(contents: IO[bytes], entry: SizedEntry) -> None:
@@ -92,6 +93,7 @@ class _Folders:
 
     def __init__(self, root: int) -> None:
         self._stack: list[tuple[bytes, int]] = []
+        self._last = b""
         self._root = root
 
     def __enter__(self) -> _Folders:
@@ -101,7 +103,11 @@ class _Folders:
         self._unwind(0)
 
     def parent(self, path: bytes) -> tuple[int, bytes]:
-        *folders, name = path.split(b"/")
+        folder, _, name = path.rpartition(b"/")
+        if folder == self._last and self._stack and _is_plain(name):
+            return self._stack[-1][1], name
+        self._last = folder
+        folders = folder.split(b"/") if folder else []
         if not all(_is_plain(part) for part in (*folders, name)):
             raise RepositoryUnusable(f"the tree is damaged: it holds the path {shown(path)}")
         common = 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import subprocess
 import tempfile
 import threading
@@ -302,12 +303,13 @@ class _Reader:
             self._stop()
 
 
-def copy_to(source: IO[bytes], target: IO[bytes], size: int) -> None:
-    """Exactly ``size`` bytes from a pipe to a file. Raises ``GitFailed`` when the pipe ends before."""
+def copy_to(source: IO[bytes], target: int, size: int) -> None:
+    """Exactly ``size`` bytes from a pipe to a descriptor. Raises ``GitFailed`` when the pipe ends before."""
     left = size
     while left:
         chunk = source.read(min(left, _CHUNK))
         if not chunk:
             raise GitFailed("git ended in the middle of an object")
-        target.write(chunk)
         left -= len(chunk)
+        while chunk:
+            chunk = chunk[os.write(target, chunk) :]

@@ -4,13 +4,14 @@ The files are hostile and may change while they are read: every folder is opened
 links, every file is read through the descriptor that was checked.
 """
 
-# ruff: noqa: PTH  -- works on descriptors and bytes, for which pathlib has no words
+# ruff: noqa: PTH123  -- works on descriptors and bytes, for which pathlib has no words
 from __future__ import annotations
 
 import os
 import stat
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -35,6 +36,7 @@ class Scan:
     store: ObjectStore
     cache: StatCache
     overlay: bool
+    gitlinks: Mapping[bytes, str] = field(default_factory=dict[bytes, str])   # submodules that the layer itself stands for
     specials: list[tuple[bytes, str]] = field(default_factory=list[tuple[bytes, str]])
     irregular: int = 0                         # empty folders and modes that the tree does not tell: a restore mends them
 
@@ -100,6 +102,8 @@ class Scan:
         if tree is not None and tree != self.store.empty_tree:
             return (TREE, tree)
         # A submodule that is not checked out is an empty folder: it still stands for its commit.
+        if path in self.gitlinks:
+            return (GITLINK, self.gitlinks[path])
         self.irregular += 1
         return old if old is not None and old[0] == GITLINK else None
 

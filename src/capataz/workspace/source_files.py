@@ -1,6 +1,6 @@
 """The files of a checked-out source, compared without filters and never changed here."""
 
-# ruff: noqa: PTH  -- works on descriptors and bytes, for which pathlib has no words
+# ruff: noqa: PTH123  -- works on descriptors and bytes, for which pathlib has no words
 from __future__ import annotations
 
 import os

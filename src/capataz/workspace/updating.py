@@ -4,7 +4,7 @@ A crash leaves some files new and the index old. The next call finds every file 
 that is neither was changed by somebody, and nothing is written.
 """
 
-# ruff: noqa: PTH  -- works on descriptors and bytes, for which pathlib has no words
+# ruff: noqa: PTH123, PTH208  -- works on descriptors and bytes, for which pathlib has no words
 from __future__ import annotations
 
 import contextlib
