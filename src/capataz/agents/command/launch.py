@@ -70,5 +70,5 @@ class Launch:
             raise SandboxFailed(f"{path} cannot be written inside the sandbox: {result.stderr.decode('utf-8', 'replace')}")
 
     async def _read(self, path: str) -> str:
-        result = await self._session.run(["cat", path], cwd="/", output_limit=_FILE_LIMIT)
+        result = await self._session.run(["cat", path], cwd="/", timeout_s=10, output_limit=_FILE_LIMIT)
         return result.stdout.decode("utf-8", "replace") if result.exit_code == 0 and not result.truncated else ""
