@@ -94,7 +94,11 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunUpdate:
-    """Fields to change; ``None`` leaves a field as it is (``clear`` names fields to set to NULL)."""
+    """Fields to change; ``None`` leaves a field as it is (``clear`` names fields to set to NULL).
+
+    ``ready_at`` and ``waiting`` belong to the state: whoever sets a state sets both, to what is given or to NULL. A park that
+    races with an answer or a post leaves the run ready at once, if what came since the claim is not yet part of the journal.
+    """
 
     state: RunState | None = None
     outcome: str | None = None
@@ -290,7 +294,12 @@ class AccountRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What one transaction writes, in this order. Writing the same batch twice changes nothing (STYLE.md, 6)."""
+    """What one transaction writes, in this order. Writing the same batch twice changes nothing (STYLE.md, 6).
+
+    A ``run.generation`` opens that generation for the whole batch: its effects, completions and reservations belong to it, and
+    reservations that older ones left open end. A gap in the events, or a completion of what was never requested, is a
+    ``ValueError`` and nothing is written.
+    """
 
     accounts: tuple[AccountLimit, ...] = ()
     requested: tuple[EffectRequested, ...] = ()
