@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import urlsplit
 
 from capataz.contracts.errors import StoreUnavailable
 
@@ -29,7 +28,7 @@ def parameters(url: str) -> dict[str, Any]:
     from psycopg import Error
     from psycopg.conninfo import conninfo_to_dict
 
-    if "://" in url and urlsplit(url).scheme not in ("postgresql", "postgres"):
+    if "://" in url and url.partition("://")[0] not in ("postgresql", "postgres"):
         raise StoreUnavailable(f"{masked(url)!r} is no PostgreSQL URL; write CAPATAZ_DATABASE_URL as {_EXAMPLE}")
     try:
         given = conninfo_to_dict(url)
