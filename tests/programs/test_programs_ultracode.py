@@ -137,6 +137,7 @@ def test_what_no_repair_can_mend_ends_the_run_at_once(error: CapatazError) -> No
     outcome = kernel.play(ultracode, job())
     assert outcome.reason is not None
     assert (outcome.outcome, outcome.reason.code, outcome.reason.round, outcome.rounds) == ("failed", error.code, 0, 1)
+    assert outcome.reason.task == "b"
     assert kernel.names().count("planner") == 1
 
 

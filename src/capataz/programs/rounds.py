@@ -17,6 +17,7 @@ from capataz.contracts.errors import (
     EvidenceError,
     ForbiddenAccess,
     NoChanges,
+    OrchestrationError,
     OutputInvalid,
     ResourceLimit,
     TurnsExhausted,
@@ -83,6 +84,9 @@ async def _workers(
             return await _worker(job, item, verdict, number=number, base_sha=base_sha, feedback=feedback)
         except COSTS_THE_ROUND as error:
             return failure_of(error, task=item.id)
+        except OrchestrationError as error:
+            error.details.setdefault("task", item.id)
+            raise
 
     return await fan_out(verdict.plan.tasks, one, limit=job.options.max_workers, key=lambda item: item.id)
 

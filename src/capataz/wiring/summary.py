@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from capataz.contracts.canonical import digest
-from capataz.contracts.journal import AskRecord, EffectRow, RunRecord, Usage
+from capataz.contracts.journal import FINAL_STATES, AskRecord, EffectRow, RunRecord, Usage
 
 _ROUND = re.compile(r"^round-(\d+)(?:/|$)")
 _CANDIDATE = ("id", "sha", "tree", "base_sha", "original_base_sha", "changed_files")
@@ -44,7 +44,8 @@ def summarise(
     ``now``: seconds since the epoch, for the wall time of an unfinished run; ``sandbox``: backend, as the last
     ``sandbox.started`` event says it."""
     own = [row for row in effects if row.parent is None]
-    rounds = [_Round(number, own, effects) for number in _numbers(own)]
+    over = run.state in FINAL_STATES
+    rounds = [_Round(number, own, effects, over=over) for number in _numbers(own)]
     last = next((r for r in reversed(rounds) if r.candidate is not None), None)
     report = last.report if last else None
     return {
@@ -69,8 +70,9 @@ def summarise(
 class _Round:
     """One round as its effects tell it."""
 
-    def __init__(self, number: int, own: Sequence[EffectRow], effects: Sequence[EffectRow]) -> None:
+    def __init__(self, number: int, own: Sequence[EffectRow], effects: Sequence[EffectRow], *, over: bool) -> None:
         self.number = number
+        self._over = over
         self._rows = [row for row in own if _number(row) == number]
         self._turns = _turns(effects)
         self.candidate: dict[str, Any] | None = self._result("coding.compose")
@@ -132,7 +134,7 @@ class _Round:
         refused = freeze.error if freeze and freeze.status == "error" else None
         return {
             "task_id": task,
-            "status": _worker_status(row, said, refused),
+            "status": _worker_status(row, said, refused, over=self._over),
             "changed_files": record["changed_files"] if record else [],
             "turns": agent_turns(row, self._turns.get(row.key, 0)),
             "summary": said.get("summary", ""),
@@ -189,12 +191,12 @@ def _turns(effects: Sequence[EffectRow]) -> dict[str, int]:
     return counts
 
 
-def _worker_status(row: EffectRow, said: Mapping[str, Any], refused: Any) -> str:
+def _worker_status(row: EffectRow, said: Mapping[str, Any], refused: Any, *, over: bool) -> str:
     if refused:
         return "refused"
     if row.status == "ok":
         return str(said.get("status", "completed"))
-    return {"error": "failed", "cancelled": "cancelled"}.get(row.status, "running")
+    return {"error": "failed", "cancelled": "cancelled"}.get(row.status, "cancelled" if over else "running")
 
 
 def _brief(error: Any) -> dict[str, Any] | None:
