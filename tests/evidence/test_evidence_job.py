@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from conftest import RUN, git, write  # type: ignore[import-not-found]
 
 from capataz.contracts.coding import JobOptions
 from capataz.contracts.errors import InvalidPolicy, NoSuites, RepositoryUnusable, UsageError
-from conftest import RUN, git, write  # type: ignore[import-not-found]
 
 NO_TOML = {"calc.py": "def add(a, b):\n    return a + b\n"}
 

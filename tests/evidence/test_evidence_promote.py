@@ -3,11 +3,11 @@ from __future__ import annotations
 import subprocess
 
 import pytest
+from conftest import RUN, git  # type: ignore[import-not-found]
 
 from capataz.contracts.canonical import digest
 from capataz.contracts.coding import JobOptions
 from capataz.contracts.errors import BindingBroken, EvidenceError, TargetMoved
-from conftest import RUN, git  # type: ignore[import-not-found]
 
 GOOD = {"mul.py": "def mul(a, b):\n    return a * b\n"}
 

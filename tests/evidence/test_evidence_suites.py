@@ -4,10 +4,10 @@ import shutil
 import sys
 
 import pytest
+from conftest import SELFCHECK  # type: ignore[import-not-found]
 
 from capataz.contracts.coding import JobOptions
 from capataz.contracts.errors import UnknownSuite
-from conftest import SELFCHECK  # type: ignore[import-not-found]
 
 MORE = SELFCHECK + "\n    def test_more(self):\n        self.assertEqual(calc.add(0, 0), 0)\n"
 

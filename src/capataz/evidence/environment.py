@@ -1,7 +1,7 @@
 """The environment of a job's sandboxes: tools, variables, and the layer that the policy's set-up commands made.
 
 The same for agents and for suites. A layer is made once per lock files, stack, policy and tool versions, in a folder that
-becomes visible by one rename; a crash leaves a ``.tmp`` folder that the next maker replaces.
+counts once its ``layer.json`` is there; what a crash left half made is made anew by the next, under a lock.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import os
 import platform
 import re
 import shutil
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,7 +24,7 @@ from capataz.contracts.coding import CodingJob, JobOptions
 from capataz.contracts.errors import SetupFailed
 from capataz.contracts.ids import new_id
 from capataz.contracts.policy import Policy
-from capataz.contracts.sandbox import Limits, Mount, Sandbox, SandboxSpec, Session
+from capataz.contracts.sandbox import Limits, Mount, Sandbox, SandboxSpec, Session, WorkspaceMount
 from capataz.contracts.workspace import RunRepository, TreeEntry
 from capataz.evidence.tools import Tools
 
@@ -57,6 +56,30 @@ class EnvironmentSpec:
     tools: dict[str, str] = field(default_factory=dict[str, str])
     notes: tuple[str, ...] = ()
     key: str = ""
+    inner: tuple[Mount, ...] = ()              # inside the workspace: node_modules of the layer
+
+    def sandbox_spec(
+        self,
+        workspace: WorkspaceMount | None,
+        *,
+        purpose: str,
+        read_only: tuple[Mount, ...] = (),
+        env: Mapping[str, str] | None = None,
+        forwards: Mapping[int, Path] | None = None,
+    ) -> SandboxSpec:
+        """The spec of a session on ``workspace``. No network; ``env`` is added to the environment's own."""
+        if workspace is not None and workspace.writable and self.inner:
+            # A read-only workspace has no place where a mount point could be made.
+            workspace = replace(workspace, read_only=(*workspace.read_only, *self.inner))
+        return SandboxSpec(
+            workspace=workspace,
+            read_only=(*self.read_only, *read_only),
+            env={**self.env, **(env or {})},
+            path=self.path,
+            forwards=dict(forwards or {}),
+            limits=self.limits,
+            purpose=purpose,
+        )
 
 
 class Environments:
@@ -84,33 +107,83 @@ class Environments:
             return plain
         tree = await run.tree_of(job.request.base_sha)
         key = _key(policy, tools, await run.entries(tree), sandbox.name)
-        layer = await self._layer(run, job, sandbox, tree, key, plain)
-        return _with_layer(plain, policy, layer, key)
+        place = _Place(policy, self._layers / key, local=sandbox.name == "local")
+        await self._ensure(run, job, sandbox, tree, place, plain)
+        return _with_layer(plain, policy, place)
 
-    async def _layer(
-        self, run: RunRepository, job: CodingJob, sandbox: Sandbox, tree: str, key: str, plain: EnvironmentSpec
-    ) -> Path:
-        layer = self._layers / key
-        if layer.is_dir():
-            return layer
-        self._layers.mkdir(parents=True, exist_ok=True)
-        async with _locked(self._layers / f"{key}.lock"):
-            if not layer.is_dir():
-                await self._make(run, job, sandbox, tree, layer, plain)
-        return layer
-
-    async def _make(
-        self, run: RunRepository, job: CodingJob, sandbox: Sandbox, tree: str, layer: Path, plain: EnvironmentSpec
+    async def _ensure(
+        self, run: RunRepository, job: CodingJob, sandbox: Sandbox, tree: str, place: _Place, plain: EnvironmentSpec
     ) -> None:
-        for old in self._layers.glob(f"{layer.name}.tmp*"):
-            await asyncio.to_thread(shutil.rmtree, old, True)
-        made = Path(tempfile.mkdtemp(prefix=f"{layer.name}.tmp", dir=self._layers))
-        made.chmod(0o755)
-        try:
-            await _set_up(run, job, sandbox, tree, made, plain)
-            made.rename(layer)
-        finally:
-            await asyncio.to_thread(shutil.rmtree, made, True)
+        if place.done.exists():
+            return
+        await asyncio.to_thread(self._layers.mkdir, parents=True, exist_ok=True)
+        async with _locked(self._layers / f"{place.folder.name}.lock"):
+            if place.done.exists():
+                return
+            await asyncio.to_thread(place.clear)
+            try:
+                await _set_up(run, job, sandbox, tree, place, plain)
+            except BaseException:
+                await asyncio.to_thread(shutil.rmtree, place.folder, True)
+                raise
+            await asyncio.to_thread(place.finish)
+
+
+class _Place:
+    """A layer's folder, and its name as a sandbox sees it: mounted at ``LAYER``, or itself where nothing can be mounted."""
+
+    def __init__(self, policy: Policy, folder: Path, *, local: bool) -> None:
+        self.folder = folder
+        self.done = folder / "layer.json"
+        self.local = local
+        self.inside = str(folder) if local else LAYER
+        self.stack = (policy.environment.stack or "custom").partition("@")[0]
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        folders = {"python": "venv/bin", "go": "go/bin", "rust": "cargo/bin", "node": "node_modules/node_modules/.bin"}
+        return (f"{self.inside}/{folders[self.stack]}",) if self.stack in folders else ()
+
+    @property
+    def env(self) -> dict[str, str]:
+        inside = self.inside
+        of = {
+            "python": {"VIRTUAL_ENV": f"{inside}/venv", "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+            "node": {"NODE_PATH": f"{inside}/node_modules/node_modules"},
+            "go": {"GOPATH": f"{inside}/go", "GOMODCACHE": f"{inside}/go/pkg/mod"},
+            "rust": {"CARGO_HOME": f"{inside}/cargo"},
+            "ruby": {"BUNDLE_PATH": f"{inside}/bundle"},
+        }
+        return of.get(self.stack, {})
+
+    def commands(self, setup: list[str]) -> list[str]:
+        """The policy's, after the stack's own and before what keeps node_modules: those lie inside the tree, where only a
+        mount can bring them back."""
+        kept = f"{self.inside}/node_modules"
+        keep = (
+            "find . -name node_modules -type d -prune | while IFS= read -r d; do "
+            f'mkdir -p "{kept}/${{d%/*}}" && cp -a "$d" "{kept}/${{d%/*}}/" || exit 1; done'
+        )
+        before = [f"python3 -m venv {self.inside}/venv"] if self.stack == "python" else []
+        return [*before, *setup, keep]
+
+    def clear(self) -> None:
+        shutil.rmtree(self.folder, True)
+        self.folder.mkdir(mode=0o755)
+
+    def finish(self) -> None:
+        """Lists the kept node_modules folders, found without following a link of theirs, and marks the layer as whole."""
+        root = self.folder / "node_modules"
+        found: list[str] = []
+        for folder, names, _ in os.walk(root):
+            if "node_modules" in names:
+                kept = Path(folder, "node_modules")
+                if not kept.is_symlink():
+                    found.append(str(kept.relative_to(root)))
+                names.remove("node_modules")
+        part = self.folder / "layer.json.part"
+        part.write_text(json.dumps({"node_modules": sorted(found)}))
+        part.replace(self.done)
 
 
 def limits_of(policy: Policy) -> Limits:
@@ -144,37 +217,24 @@ async def _locked(path: Path) -> AsyncIterator[None]:
         os.close(handle)
 
 
-async def _set_up(run: RunRepository, job: CodingJob, sandbox: Sandbox, tree: str, made: Path, plain: EnvironmentSpec) -> None:
+async def _set_up(run: RunRepository, job: CodingJob, sandbox: Sandbox, tree: str, place: _Place, plain: EnvironmentSpec) -> None:
     policy = job.policy
     workspace = await run.workspace(new_id("setup-"), tree, base_sha=job.request.base_sha)
     open_network = policy.environment.setup_network != "none"
-    env = {**plain.env, **_stack_env(policy), **(registry_env(os.environ) if open_network else {})}
-    spec = SandboxSpec(
-        workspace=workspace.mount, read_only=(*plain.read_only, *_certificates(env)), env=env, path=_stack_path(policy),
-        network="host" if open_network else "none", limits=plain.limits, purpose="setup", layer=made,
-    )
+    env = {**plain.env, **place.env, **(registry_env(os.environ) if open_network else {})}
     try:
+        spec = SandboxSpec(
+            workspace=workspace.mount, read_only=(*plain.read_only, *_certificates(env)), env=env, path=place.path,
+            network="host" if open_network else "none", limits=plain.limits, purpose="setup", layer=place.folder,
+        )
         session = await sandbox.start(spec)
         try:
-            for command in _commands(policy):
+            for command in place.commands(policy.environment.setup):
                 await _command(session, command, policy.limits.command_timeout)
         finally:
             await session.kill()
     finally:
         await workspace.remove()
-    await asyncio.to_thread(_note_modules, made)
-
-
-def _commands(policy: Policy) -> list[str]:
-    before = [f"python3 -m venv {LAYER}/venv"] if _stack(policy) == "python" else []
-    return [*before, *policy.environment.setup, _KEEP_MODULES]
-
-
-# node_modules folders lie inside the tree, where only a mount can bring them back.
-_KEEP_MODULES = (
-    "find . -name node_modules -type d -prune | while IFS= read -r d; do "
-    f'mkdir -p "{LAYER}/node_modules/${{d%/*}}" && cp -a "$d" "{LAYER}/node_modules/${{d%/*}}/"; done'
-)
 
 
 async def _command(session: Session, command: str, timeout_s: float) -> None:
@@ -183,44 +243,14 @@ async def _command(session: Session, command: str, timeout_s: float) -> None:
         return
     how = f"exit code {result.exit_code}" if result.reason == "exit" else result.reason
     tail = result.stdout[-_LOG_TAIL:].decode("utf-8", "replace").strip()
-    hint = "" if session_has_network(result.stdout) else '; if it needs packages, set environment.setup_network = "registries"'
+    hint = "" if _network_seen(result.stdout) else '; if it needs packages, set environment.setup_network = "registries"'
     raise SetupFailed(f"the set-up command {command!r} failed ({how}){hint}: {tail}", command=command, exit_code=result.exit_code)
 
 
-def session_has_network(log: bytes) -> bool:
+def _network_seen(log: bytes) -> bool:
     """Whether a log shows no sign of a missing network."""
     signs = (b"Temporary failure in name resolution", b"Name or service not known", b"EAI_AGAIN", b"Network is unreachable")
     return not any(sign in log for sign in signs)
-
-
-def _note_modules(made: Path) -> None:
-    """Lists the kept node_modules folders, found without following a link of theirs."""
-    root = made / "node_modules"
-    found: list[str] = []
-    for folder, names, _ in os.walk(root):
-        if "node_modules" in names:
-            relative = os.path.relpath(os.path.join(folder, "node_modules"), root)  # noqa: PTH118
-            if not (root / relative).is_symlink():
-                found.append(relative)
-            names.remove("node_modules")
-    (made / "layer.json").write_text(json.dumps({"node_modules": sorted(found)}))
-
-
-def _stack(policy: Policy) -> str:
-    return (policy.environment.stack or "custom").partition("@")[0]
-
-
-def _stack_path(policy: Policy) -> tuple[str, ...]:
-    return {"python": (f"{LAYER}/venv/bin",), "go": (f"{LAYER}/go/bin",), "rust": (f"{LAYER}/cargo/bin",)}.get(_stack(policy), ())
-
-
-def _stack_env(policy: Policy) -> dict[str, str]:
-    return {
-        "python": {"VIRTUAL_ENV": f"{LAYER}/venv", "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
-        "go": {"GOPATH": f"{LAYER}/go", "GOMODCACHE": f"{LAYER}/go/pkg/mod"},
-        "rust": {"CARGO_HOME": f"{LAYER}/cargo"},
-        "ruby": {"BUNDLE_PATH": f"{LAYER}/bundle"},
-    }.get(_stack(policy), {})
 
 
 def registry_env(environ: os._Environ[str] | dict[str, str]) -> dict[str, str]:
@@ -243,22 +273,20 @@ def _certificates(env: dict[str, str]) -> tuple[Mount, ...]:
     return tuple(Mount(Path(p).resolve(), p) for p in sorted(paths))
 
 
-def _with_layer(plain: EnvironmentSpec, policy: Policy, layer: Path, key: str) -> EnvironmentSpec:
-    modules: list[str] = json.loads((layer / "layer.json").read_text())["node_modules"]
-    mounts = [Mount(layer, LAYER)]
-    mounts += [Mount(layer / "node_modules" / m, f"/workspace/{m.removeprefix('./')}") for m in modules]
+def _with_layer(plain: EnvironmentSpec, policy: Policy, place: _Place) -> EnvironmentSpec:
+    modules: list[str] = json.loads(place.done.read_text())["node_modules"]
+    kept = tuple(Mount(place.folder / "node_modules" / m, f"/workspace/{m.removeprefix('./')}") for m in modules)
     network = policy.environment.setup_network
-    notes = [f"set-up ran once, from the base's lock files (layer {key[:12]})"]
+    notes = [f"set-up ran once, from the base's lock files (layer {place.folder.name[:12]})"]
     if network != "none":
         hosts = "" if network == "registries" else f"; the list {', '.join(network)} was not enforced"
         notes.append(f"the set-up step shared the host's network{hosts}; agents and suites have none")
-    return EnvironmentSpec(
-        read_only=(*plain.read_only, *mounts),
-        env={**plain.env, **_stack_env(policy)},
-        path=_stack_path(policy),
-        limits=plain.limits,
-        command_timeout_s=plain.command_timeout_s,
-        tools=plain.tools,
+    return replace(
+        plain,
+        read_only=plain.read_only if place.local else (*plain.read_only, Mount(place.folder, LAYER)),
+        inner=() if place.local else kept,
+        env={**place.env, **plain.env},
+        path=place.path,
         notes=tuple(notes),
-        key=key,
+        key=place.folder.name,
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from capataz.contracts.coding import Emit
 from capataz.contracts.ids import new_id
 from capataz.contracts.policy import Suite
-from capataz.contracts.sandbox import WORKSPACE, CommandResult, Mount, Sandbox, SandboxSpec, Session
+from capataz.contracts.sandbox import WORKSPACE, CommandResult, Mount, Sandbox, Session
 from capataz.contracts.workspace import RunRepository
 from capataz.evidence.environment import EnvironmentSpec
 from capataz.evidence.testids import TestIds, parse_log, parse_reports
@@ -65,14 +65,7 @@ async def run_suite(bench: Bench, suite: Suite, tree: str) -> SuiteRun:
             await workspace.restore(tree)
         folder = f"/tmp/capataz-{os.urandom(8).hex()}"
         reporter = _Reporter(bench, suite, folder)
-        spec = SandboxSpec(
-            workspace=workspace.mount,
-            read_only=(*bench.environment.read_only, *reporter.mounts),
-            env=reporter.env,
-            path=bench.environment.path,
-            limits=bench.environment.limits,
-            purpose="suite",
-        )
+        spec = bench.environment.sandbox_spec(workspace.mount, purpose="suite", read_only=reporter.mounts, env=reporter.env)
         session = await bench.sandbox.start(spec)
         bench.emit("sandbox.started", {"backend": session.backend, "enforces": list(session.enforces), "purpose": "suite"})
         return await _in(session, bench, suite, reporter)
