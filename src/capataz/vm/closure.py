@@ -166,6 +166,8 @@ def _spec(name: str, path: list[str] | None) -> importlib.machinery.ModuleSpec |
             spec = finder.find_spec(name, path)
         except (ImportError, AttributeError, ValueError):
             continue
+        except KeyError:  # a namespace package whose parent is not imported
+            spec = _namespace(name, path or [])
         if spec is not None:
             return spec
     return None
@@ -181,15 +183,30 @@ def _spec_of(module: str, roots: list[str]) -> importlib.machinery.ModuleSpec | 
             spec = importlib.machinery.PathFinder.find_spec(name, roots) if roots else None
             spec = spec if spec is not None and _has_source(spec) else _spec(name, None)
         else:
-            inside = spec.submodule_search_locations if spec is not None else None
-            spec = _spec(name, list(inside)) if inside is not None else None
+            inside = _folders(spec)
+            spec = _spec(name, inside) if inside is not None else None
         if spec is None:
             return None
     return spec
 
 
+def _folders(spec: importlib.machinery.ModuleSpec | None) -> list[str] | None:
+    """Where a package's modules lie. A namespace's list would look for its parent among the imported modules."""
+    inside = spec.submodule_search_locations if spec is not None else None
+    return None if inside is None else list(getattr(inside, "_path", inside))
+
+
+def _namespace(name: str, path: list[str]) -> importlib.machinery.ModuleSpec | None:
+    folders = [str(found) for folder in path if (found := Path(folder, name.rpartition(".")[2])).is_dir()]
+    if not folders:
+        return None
+    spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+    spec.submodule_search_locations = folders
+    return spec
+
+
 def _has_source(spec: importlib.machinery.ModuleSpec) -> bool:
-    return spec.origin is not None or bool(spec.submodule_search_locations)
+    return spec.origin is not None or bool(_folders(spec))
 
 
 def _installed_roots() -> tuple[str, ...]:

@@ -90,7 +90,7 @@ class Zygote:
         gone = self._exits.get(pid)
         if gone is None:
             return
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OrchestrationError):  # it took its processes along
             await self._send({"kill": pid})
         await gone.wait()
         self._exits.pop(pid, None)
