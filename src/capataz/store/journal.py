@@ -33,7 +33,7 @@ from capataz.store import rows
 from capataz.store.connection import Connection, Database
 from capataz.store.listener import Listener
 from capataz.store.queries import sql
-from capataz.store.values import dump, text
+from capataz.store.values import dump, plain, text
 
 _MISTAKES = ("CZ001", "CZ002")                 # raised by capataz_commit: the writer is wrong, nothing was stored
 
@@ -176,7 +176,7 @@ class PgJournal:
         return rows.ask(row[:-1]), row[-1]
 
     async def timers(self, run_id: str) -> dict[str, float]:
-        return {rows.plain(effect): due for effect, due in await self._all("reads.timers", run_id=run_id)}
+        return {plain(effect): due for effect, due in await self._all("reads.timers", run_id=run_id)}
 
     async def usage(self, run_id: str) -> Usage:
         return rows.total(row[0] for row in await self._all("reads.usage", run_id=run_id))

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from capataz.contracts.journal import AccountRecord, AskRecord, EffectRow, Holder, InboxItem, Lease, NewEvent, RunRecord, Usage
-from capataz.store.values import plain
+from capataz.store.values import plain, plain_or_none
 
 Row = tuple[Any, ...]
 _NOTHING = Usage()
@@ -25,7 +25,7 @@ def run(row: Row) -> RunRecord:
         run_id=row[0],
         program=plain(row[1]),
         state=row[2],
-        outcome=plain(row[3]),
+        outcome=plain_or_none(row[3]),
         reason=row[4],
         input=row[5],
         options=row[6],
@@ -34,7 +34,7 @@ def run(row: Row) -> RunRecord:
         generation=row[9],
         parent_run=row[10],
         tenant=plain(row[11]),
-        repository=plain(row[12]),
+        repository=plain_or_none(row[12]),
         created_at=row[13],
         started_at=row[14],
         ended_at=row[15],
@@ -53,7 +53,7 @@ def effect(row: Row) -> EffectRow:
     return EffectRow(
         generation=row[0],
         key=plain(row[1]),
-        parent=plain(row[2]),
+        parent=plain_or_none(row[2]),
         scope=plain(row[3]),
         kind=plain(row[4]),
         name=plain(row[5]),
@@ -78,7 +78,7 @@ def effect(row: Row) -> EffectRow:
 
 
 def event(row: Row) -> NewEvent:
-    return NewEvent(seq=row[0], type=plain(row[1]), at=row[2], effect=plain(row[3]), data=row[4])
+    return NewEvent(seq=row[0], type=plain(row[1]), at=row[2], effect=plain_or_none(row[3]), data=row[4])
 
 
 def ask(row: Row) -> AskRecord:
@@ -92,22 +92,22 @@ def ask(row: Row) -> AskRecord:
         schema=row[6],
         context=row[7],
         approvers=tuple(row[8]),
-        channel=plain(row[9]),
-        risk=plain(row[10]),
-        binding=plain(row[11]),
+        channel=plain_or_none(row[9]),
+        risk=plain_or_none(row[10]),
+        binding=plain_or_none(row[11]),
         opened_at=row[12],
         expires_at=row[13],
         answer=row[14],
-        answered_by=plain(row[15]),
+        answered_by=plain_or_none(row[15]),
         answered_at=row[16],
-        answer_channel=plain(row[17]),
-        note=plain(row[18]),
-        closed=plain(row[19]),
+        answer_channel=plain_or_none(row[17]),
+        note=plain_or_none(row[18]),
+        closed=plain_or_none(row[19]),
     )
 
 
 def inbox_item(row: Row) -> InboxItem:
-    return InboxItem(seq=row[0], kind=row[1], target=plain(row[2]), body=row[3], sender=plain(row[4]), created_at=row[5])
+    return InboxItem(seq=row[0], kind=row[1], target=plain_or_none(row[2]), body=row[3], sender=plain(row[4]), created_at=row[5])
 
 
 def total(parts: Iterable[dict[str, Any]]) -> Usage:

@@ -42,15 +42,15 @@ def text(value: str | None) -> str | None:
     return _ODD.sub(lambda m: f"\x1a{ord(m[0]):04x}", value)
 
 
-@overload
-def plain(value: str) -> str: ...
-@overload
-def plain(value: str | None) -> str | None: ...
-def plain(value: str | None) -> str | None:
+def plain(value: str) -> str:
     """The inverse of ``text``."""
-    if value is None or "\x1a" not in value:
+    if "\x1a" not in value:
         return value
     return _ESCAPED.sub(lambda m: chr(int(m[1], 16)), value)
+
+
+def plain_or_none(value: str | None) -> str | None:
+    return None if value is None else plain(value)
 
 
 def present(**fields: Any) -> dict[str, Any]:

@@ -357,6 +357,14 @@ async def a_completed_effect_never_changes(journal: Journal) -> None:
 
 
 @case
+async def a_completion_of_what_was_never_requested_is_a_mistake(journal: Journal) -> None:
+    lease = await started(journal)
+    async with refused(ValueError, "a completion without a request"):
+        await journal.commit(lease, Batch(requested=(requested("k1", 0),), completed=(completed("k1", 0), completed("k2", 1)), events=(event(1),)))
+    assert await journal.effects("r1") == [] and await journal.events("r1") == []
+
+
+@case
 async def effects_come_in_the_order_of_requests(journal: Journal) -> None:
     lease = await started(journal)
     await journal.commit(lease, Batch(requested=(requested("z", 0, kind="agent"), requested("m", 1, kind="agent"))))

@@ -13,7 +13,6 @@ from typing import Any
 from capataz.contracts.canonical import JsonValue, canonical_text
 from capataz.contracts.errors import AlreadyAnswered, NotFound
 from capataz.contracts.journal import (
-    FINAL_STATES,
     AccountRecord,
     AskRecord,
     Batch,
@@ -45,6 +44,7 @@ class MemoryJournal(Journal):
         self._runs: dict[str, RunRecord] = {}
         self._leases: dict[str, Lease] = {}
         self._released: set[str] = set()
+        self._news: set[str] = set()           # runs that got an answer or a post since their last claim
         self._effects: dict[str, dict[tuple[int, str], EffectRow]] = defaultdict(dict)
         self._events: dict[str, dict[int, NewEvent]] = defaultdict(dict)
         self._asks: dict[str, AskRecord] = {}
@@ -101,6 +101,7 @@ class MemoryJournal(Journal):
             return None
         epoch = present.epoch + 1 if present is not None else 1
         self._released.discard(run_id)
+        self._news.discard(run_id)
         self._leases[run_id] = Lease(run_id=run_id, epoch=epoch, holder=holder, expires_at=self._now() + ttl_s)
         return self._leases[run_id]
 
@@ -138,6 +139,7 @@ class MemoryJournal(Journal):
         canonical_text([asdict(item) for item in (*batch.requested, *batch.completed)])  # refuses what no store could keep
         run_id = lease.run_id
         generation = self._generation_after(run_id, batch.run)
+        self._check(run_id, generation, batch)
         for limit in batch.accounts:
             self._set_limit(run_id, limit.account, limit.limits)
         for requested in batch.requested:
@@ -153,6 +155,16 @@ class MemoryJournal(Journal):
             self._update(run_id, batch.run)
         self.commits += 1
         self._tell(run_id)
+
+    def _check(self, run_id: str, generation: int, batch: Batch) -> None:
+        """Mistakes of the writer: nothing is written."""
+        numbers = [event.seq for event in batch.events]
+        first = max(self._events[run_id], default=0) + 1
+        if numbers and (numbers[0] > first or numbers != list(range(numbers[0], numbers[0] + len(numbers)))):
+            raise ValueError(f"events of run {run_id} would have a gap: {numbers} after {first - 1}")
+        known = {key for number, key in self._effects[run_id] if number == generation} | {new.key for new in batch.requested}
+        if not known.issuperset(done.key for done in batch.completed):
+            raise ValueError(f"completion of an effect that was never requested in run {run_id}")
 
     def _generation_after(self, run_id: str, update: RunUpdate | None) -> int:
         if update is not None and update.generation is not None:
@@ -225,8 +237,19 @@ class MemoryJournal(Journal):
     def _update(self, run_id: str, update: RunUpdate) -> None:
         given = {f.name: getattr(update, f.name) for f in fields(RunUpdate) if f.name != "clear"}
         changes = {name: value for name, value in given.items() if value is not None}
+        if update.state is not None:           # these two belong to the state
+            changes |= {"ready_at": update.ready_at, "waiting": update.waiting}
         cleared: dict[str, Any] = {name: None for name in update.clear}
-        self._runs[run_id] = replace(self._runs[run_id], **{**cleared, **changes})
+        self._runs[run_id] = replace(self._runs[run_id], **{**changes, **cleared})
+        if update.state == "parked" and run_id in self._news and self._has_news(run_id):
+            self._runs[run_id] = replace(self._runs[run_id], ready_at=self._now())
+
+    def _has_news(self, run_id: str) -> bool:
+        """Whether something that others left is not yet part of the journal."""
+        generation = self._runs[run_id].generation
+        answered = {ask.effect for ask in self._asks.values() if ask.run_id == run_id and ask.answered_at is not None}
+        waiting = {key for (number, key), row in self._effects[run_id].items() if number == generation and row.status == "requested"}
+        return bool(self._inbox[run_id]) or bool(answered & waiting)
 
     # ---- reads ---------------------------------------------------------------------------------
 
@@ -279,8 +302,9 @@ class MemoryJournal(Journal):
 
     def _ready(self, run_id: str, at: float) -> None:
         run = self._runs[run_id]
-        if run.state not in FINAL_STATES:
-            self._runs[run_id] = replace(run, ready_at=at)
+        self._news.add(run_id)
+        if run.state == "parked":
+            self._runs[run_id] = replace(run, ready_at=min(at, self._now()))
         self._tell(run_id)
 
     async def inbox(self, run_id: str) -> list[InboxItem]:
