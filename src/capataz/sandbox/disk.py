@@ -1,5 +1,6 @@
 """How much disk a session's writable folders hold. Their content is hostile: nothing is followed or opened but folders."""
 
+# ruff: noqa: PTH  works by descriptors
 from __future__ import annotations
 
 import os

@@ -36,9 +36,11 @@ class Forwards:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
 
 async def _join(fd: int, target: Path) -> None:

@@ -21,6 +21,7 @@ from capataz.sandbox.processes import ended, reap
 from capataz.sandbox.session import HelperSession, Started
 
 _START_PATIENCE_S = 20.0
+_END_PATIENCE_S = 8.0
 _MARK = "CAPATAZ_LOCAL_SESSION"
 _PASSED_ON = ("PATH", "LANG", "TERM", "TZ")
 
@@ -151,13 +152,15 @@ class _Start:
     async def end(self) -> None:
         """Ends the helper, then every process that carries the session's mark or is in its control group."""
         process, self._process = self._process, None
-        if process is not None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await reap(process)
         if self._ours is not None and self._ours.fileno() >= 0:
             with suppress(OSError):
                 self._ours.close()
+        if process is not None:
+            reaping = asyncio.get_running_loop().create_task(reap(process))
+            await asyncio.wait({reaping}, timeout=_END_PATIENCE_S)     # it kills what it adopted, and then itself
+            if not reaping.done():
+                process.kill()
+            await reaping
         for _ in range(500):
             pidfds = self._strays()
             if not pidfds:
@@ -179,9 +182,9 @@ class _Start:
             with suppress(OSError, ValueError):
                 members |= set(map(int, (folder / "cgroup.procs").read_text().split()))
         found: list[int] = []
-        for name in os.listdir("/proc"):
-            if name.isdigit() and int(name) != os.getpid():
-                fd = _marked(int(name), wanted, members)
+        for place in Path("/proc").iterdir():
+            if place.name.isdigit() and int(place.name) != os.getpid():
+                fd = _marked(int(place.name), wanted, members)
                 if fd is not None:
                     found.append(fd)
         return found

@@ -5,6 +5,7 @@ A worker owns one folder, locked for as long as it lives; a folder whose lock is
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import shutil
@@ -31,7 +32,14 @@ class Owner:
         (building / "spool").mkdir()
         building.rename(self.folder)           # never visible without its lock taken
         self.spool = self.folder / "spool"
+        self._pid = os.getpid()
+        atexit.register(self._leave)
         self._sessions = 0
+
+    def _leave(self) -> None:
+        """At the worker's orderly end: what it still holds dies with it and the next worker removes that."""
+        if os.getpid() == self._pid and not any(self.folder.glob("session-*")):
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def session(self) -> Path:
         """A new folder for one session."""

@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,8 +107,14 @@ class HelperSession:
         running = Running(self._channel.next_id(), self._started.spool, output_limit, spool_limit, on_output)
         self._running[running.id] = running
         try:
-            await self._send_run(running, words, pairs, place, stdin)
+            # shielded: a call that is cancelled here must not close descriptors that are on their way
+            await asyncio.shield(self._spawn(self._send_run(running, words, pairs, place, stdin)))
             return await self._outcome(running, timeout_s)
+        except asyncio.CancelledError:
+            self._kill_command(running, "killed")
+            with suppress(Exception):
+                await asyncio.shield(asyncio.wait({running.finished}, timeout=_KILL_PATIENCE_S))
+            raise
         finally:
             running.close()
             self._running.pop(running.id, None)
@@ -127,11 +133,6 @@ class HelperSession:
         timer = asyncio.get_running_loop().call_later(timeout_s, self._kill_command, running, "timeout") if timeout_s > 0 else None
         try:
             await asyncio.shield(running.finished)
-        except asyncio.CancelledError:
-            self._kill_command(running, "killed")
-            with suppress(Exception):
-                await asyncio.shield(asyncio.wait({running.finished}, timeout=_KILL_PATIENCE_S))
-            raise
         finally:
             if timer is not None:
                 timer.cancel()
@@ -204,10 +205,11 @@ class HelperSession:
         if not done:
             await self.kill()
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def kill(self) -> None:
         """Idempotent; returns when every process is gone and every mount with it."""
@@ -220,10 +222,10 @@ class HelperSession:
             running.ended_by_us = True
         if self._wall is not None:
             self._wall.cancel()
-        self._forwards.close()
         self._channel.close()
         if self._watch is not None:
             self._watch.cancel()
+        await self._forwards.close()           # a connection of the sandbox that is still held would keep its network alive
         await self._started.end()
 
     # ---- what the helper says

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 import tempfile
 from pathlib import Path
@@ -49,7 +50,7 @@ async def host_files_are_not_there(b: Bench) -> None:
     s = await b.session()
     result = await s.run(["python3", "-I", "-S", "-c", script, *map(str, places)])
     expect(result.stdout == b"[] set()\n", f"visible: {result.stdout!r} {result.stderr!r}")
-    walk = "import os\nfor top, dirs, files in os.walk('/'):\n    if top == '/': dirs[:] = set(dirs) - {'proc', 'usr'}\n    if 'secret' in files: print(top)"
+    walk = "import os\nfor top, dirs, files in os.walk('/'):\n    if top == '/': dirs[:] = set(dirs) - {'proc', 'usr'}\n    dirs[:] = [d for d in dirs if not d.startswith('python3')]\n    if 'secret' in files: print(top)"
     result = await b.python(walk, s)
     expect(result.stdout == b"", f"the secret is at {result.stdout!r}")
 
@@ -94,7 +95,7 @@ async def no_socket_of_the_host_is_reachable(b: Bench) -> None:
         "print(hit, [name for _, name in socket.if_nameindex()])"
     )
     try:
-        result = await b.sh(f"python3 -c \"$SCRIPT\"", env={"SCRIPT": script})
+        result = await b.sh("python3 -c \"$SCRIPT\"", env={"SCRIPT": script})
     finally:
         for listener in listeners:
             listener.close()
@@ -135,9 +136,7 @@ async def mounted_sockets_are_refused_and_forwards_work(b: Bench) -> None:
         expect(result.stdout == b"True b''\n", f"{result.stdout!r} {result.stderr!r}")
     finally:
         server.close()
-        for entry in folder.iterdir():
-            entry.unlink()
-        folder.rmdir()
+        shutil.rmtree(folder)
 
 
 async def _shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

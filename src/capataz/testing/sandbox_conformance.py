@@ -258,11 +258,11 @@ async def kill_ends_everything(b: Bench) -> None:
 def host_processes(word: bytes) -> list[int]:
     """Processes of the whole host that have ``word`` among their arguments."""
     found: list[int] = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
             try:
-                if word in Path("/proc", name, "cmdline").read_bytes().split(b"\0"):
-                    found.append(int(name))
+                if word in (place / "cmdline").read_bytes().split(b"\0"):
+                    found.append(int(place.name))
             except OSError:
                 continue
     return found
@@ -422,3 +422,8 @@ async def the_session_has_a_wall_time(b: Bench) -> None:
     s = await b.session(limits=Limits(wall_s=0.5))
     result = await b.sh("sleep 60", s)
     expect(result.reason == "timeout" and (await b.sh("true", s)).reason == "timeout", "the wall time did not end the session's commands")
+
+
+async def quick_suite(sandbox: Sandbox, folder: Path) -> list[Finding]:
+    """The suite in small sizes, for ``capataz doctor`` (about 15 seconds)."""
+    return await run_suite(sandbox, folder, quick=True)

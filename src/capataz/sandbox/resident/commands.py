@@ -166,6 +166,18 @@ class Commands:
                 _reap(pid, os.WNOHANG)
             time.sleep(0.001)
 
+    def end(self) -> None:
+        """Kills all that was ever started here and is still there (orphans are this process's children)."""
+        deadline = time.monotonic() + (0 if self._alone else 5)
+        while time.monotonic() < deadline:
+            left = tree.below(os.getpid(), tree.processes())
+            if not left:
+                return
+            tree.kill(process.pid for process in left)
+            for process in left:
+                _reap(process.pid, os.WNOHANG)
+            time.sleep(0.001)
+
     def unlinked_bytes(self) -> int:
         """See ``tree.unlinked_bytes``, of all that runs in this session."""
         seen = tree.processes()

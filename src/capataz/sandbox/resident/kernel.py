@@ -15,7 +15,7 @@ def _prctl():  # type: ignore[no-untyped-def]
 
         integer = type("c_long", (_ctypes._SimpleCData,), {"_type_": "l"})
         function = type("function", (_ctypes.CFuncPtr,), {"_flags_": 1, "_restype_": integer})
-        _found = integer, function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"))
+        _found = integer, function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"))  # type: ignore[arg-type]
     return _found
 
 

@@ -5,9 +5,10 @@ double fork, and when the lane has no child left, the tree is gone. Being a proc
 what makes commands quick: it starts them by ``posix_spawn`` (no memory to copy), inside the control group it entered once.
 """
 
+# ruff: noqa: PTH  pathlib takes longer to import than the helper has to start
 from __future__ import annotations
 
-import _signal as signal
+import _signal as signal  # type: ignore[import-not-found]
 import _socket
 import os
 from struct import Struct, pack, unpack
@@ -90,7 +91,7 @@ def _only(keep: int) -> None:
 
 
 def _limit(number: int, value: int) -> None:
-    import resource                            # here, since the helper's start must not pay for it
+    import resource  # here, since the helper's start must not pay for it
 
     hard = resource.getrlimit(number)[1]
     if hard != resource.RLIM_INFINITY:

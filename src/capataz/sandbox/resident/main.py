@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]
 import _socket
-import _signal as signal
 import os
 import select
 import sys
 import time
 
 from . import commands, files, kernel, lane, wire
-
 
 
 class Helper:
@@ -49,9 +48,14 @@ class Helper:
     def _receive(self) -> None:
         data = lane.receive(self._socket, self._fds)
         if not data:
-            os._exit(0)                        # the worker is gone: process 1 ends, and everything with it
+            self.end()
         for frame in self._decoder.feed(data):
             self._handle(frame)
+
+    def end(self) -> None:
+        """The worker is gone: so is the sandbox. In a pid namespace the kernel does the rest."""
+        self._commands.end()
+        os._exit(0)
 
     def _handle(self, frame: wire.Frame) -> None:
         try:
@@ -181,11 +185,11 @@ def main() -> None:
     os.closerange(control + 1, 1 << 16)
     os.set_inheritable(control, False)
     if where == "local":
-        kernel.die_with_parent()
         kernel.become_subreaper()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
+    helper = Helper(root, control)
     try:
-        Helper(root, control).serve()
+        helper.serve()
     except (BrokenPipeError, ConnectionError):
-        os._exit(0)
+        helper.end()

@@ -1,5 +1,6 @@
 """Processes as ``/proc`` shows them: who descends from whom, how much they use, and killing all of them."""
 
+# ruff: noqa: PTH  pathlib takes longer to import than the helper has to start
 from __future__ import annotations
 
 import os
@@ -128,9 +129,9 @@ def _open_unlinked(folder: str, not_disk: set[int]) -> dict[tuple[int, int], int
         path = f"{folder}/{name}"
         try:
             info = os.stat(path)
-            if info.st_nlink == 0 and (info.st_mode & 0o170000) == 0o100000 and info.st_dev not in not_disk:
-                if not os.readlink(path).startswith("/memfd:"):
-                    found[info.st_dev, info.st_ino] = info.st_blocks * 512
+            nameless = info.st_nlink == 0 and (info.st_mode & 0o170000) == 0o100000 and info.st_dev not in not_disk
+            if nameless and not os.readlink(path).startswith("/memfd:"):
+                found[info.st_dev, info.st_ino] = info.st_blocks * 512
         except OSError:
             continue
     return found

@@ -1,0 +1,144 @@
+"""Starting, ending and being killed: nothing of a session is left on the host."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from capataz.contracts.errors import SandboxUnavailable, UsageError
+from capataz.contracts.sandbox import Mount, SandboxSpec, WorkspaceMount
+from capataz.sandbox import bubblewrap, cgroup, make_sandbox
+from capataz.sandbox.owner import owner
+from capataz.testing.sandbox_conformance import host_processes
+
+_WORKER = """
+import asyncio, sys
+from pathlib import Path
+from capataz.contracts.sandbox import SandboxSpec
+from capataz.sandbox import make_sandbox
+async def main():
+    session = await make_sandbox(sys.argv[1], runtime_dir=Path(sys.argv[2])).start(SandboxSpec(workspace=None))
+    await session.run(["sh", "-c", "setsid sleep 98761234 & echo up; sleep 98761234"], on_output=lambda data: print(data.decode(), flush=True))
+asyncio.run(main())
+"""
+
+
+def _groups() -> set[str]:
+    found = cgroup._candidates()
+    return {p.name for _, folders in found for folder in set(folders.values()) for p in folder.glob(f"capataz-{os.getpid()}-*")}
+
+
+async def test_nothing_is_left_after_kill(tmp_path: Path) -> None:
+    sandbox = make_sandbox("bubblewrap", runtime_dir=tmp_path)
+    for _ in range(3):
+        session = await sandbox.start(SandboxSpec(workspace=None))
+        await session.run(["sh", "-c", "mkdir -p a/b; chmod 0 a"])
+        await session.kill()
+        await session.kill()
+    assert not list(tmp_path.glob("sandbox/*/session-*"))
+    assert not _groups()
+    fds = os.listdir("/proc/self/fd")
+    session = await sandbox.start(SandboxSpec(workspace=None))
+    await session.run(["true"])
+    await session.kill()
+    assert len(os.listdir("/proc/self/fd")) == len(fds)
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "local"])
+async def test_a_killed_worker_takes_everything_along(backend: str, tmp_path: Path) -> None:
+    worker = subprocess.Popen([sys.executable, "-c", _WORKER, backend, str(tmp_path)], stdout=subprocess.PIPE)
+    assert worker.stdout is not None and await asyncio.to_thread(worker.stdout.readline) == b"up\n"
+    groups = [Path(os.fsdecode(n)) for f in tmp_path.glob("sandbox/*/session-*/cgroups") for n in f.read_bytes().split(b"\0")]
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    worker.stdout.close()
+    deadline = time.monotonic() + 10
+    while host_processes(b"98761234") and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
+    session = await make_sandbox(backend, runtime_dir=tmp_path).start(SandboxSpec(workspace=None))
+    await session.kill()
+    assert not host_processes(b"98761234")
+    assert [p for p in (tmp_path / "sandbox").iterdir()] == [owner(tmp_path).folder]
+    assert not [g for g in groups if g.exists()]
+
+
+async def test_sixteen_sessions_at_once(tmp_path: Path) -> None:
+    sandbox = make_sandbox("bubblewrap", runtime_dir=tmp_path)
+    sessions = await asyncio.gather(*(sandbox.start(SandboxSpec(workspace=None)) for _ in range(16)))
+    results = await asyncio.gather(*(s.run(["sh", "-c", f"echo {n} > f; cat f"]) for n, s in enumerate(sessions)))
+    assert [r.stdout for r in results] == [b"%d\n" % n for n in range(16)]
+    await asyncio.gather(*(s.kill() for s in sessions))
+    assert not list(tmp_path.glob("sandbox/*/session-*"))
+
+
+async def test_an_overlay_can_be_mounted_again_at_once(tmp_path: Path) -> None:
+    """``kill`` returns when the mounts are gone: the kernel refuses a private layer that another mount still uses."""
+    for name in ("lower", "upper", "work"):
+        (tmp_path / name).mkdir()
+    mount = WorkspaceMount(upper=tmp_path / "upper", lower=tmp_path / "lower", work=tmp_path / "work")
+    sandbox = make_sandbox("bubblewrap", runtime_dir=tmp_path / "rt")
+    for n in range(10):
+        session = await sandbox.start(SandboxSpec(workspace=mount))
+        assert (await session.run(["sh", "-c", "echo x >> f; wc -l < f"])).stdout == b"%d\n" % (n + 1)
+        await session.kill()
+
+
+async def test_set_up_has_a_layer_and_may_have_the_network(tmp_path: Path) -> None:
+    layer = tmp_path / "layer"
+    tool = tmp_path / "tool"
+    for folder in (layer, tool / "bin"):
+        folder.mkdir(parents=True)
+    (tool / "bin" / "hello").write_text("#!/bin/sh\necho hello\n")
+    (tool / "bin" / "hello").chmod(0o755)
+    spec = SandboxSpec(workspace=None, layer=layer, network="host", read_only=(Mount(tool, "/opt/tool"),), path=("/opt/tool/bin",), purpose="setup")
+    session = await make_sandbox("bubblewrap", runtime_dir=tmp_path / "rt").start(spec)
+    result = await session.run(["sh", "-c", "hello > /capataz/layer/made; echo x > /opt/tool/y; ls /sys /proc/1/root"])
+    await session.kill()
+    assert "network" not in session.enforces
+    assert (layer / "made").read_text() == "hello\n"
+    assert not (tool / "y").exists() and result.exit_code != 0
+
+
+async def test_what_cannot_be_enforced_is_refused(tmp_path: Path, monkeypatch) -> None:
+    files = WorkspaceMount(upper=tmp_path)
+    local = make_sandbox("local", runtime_dir=tmp_path / "rt")
+    for mount in (WorkspaceMount(upper=tmp_path, lower=tmp_path, work=tmp_path), WorkspaceMount(upper=tmp_path, hidden=(b"x",)),
+                  WorkspaceMount(upper=tmp_path, writable=False)):
+        with pytest.raises(SandboxUnavailable):
+            await local.start(SandboxSpec(workspace=mount))
+    wrap = make_sandbox("bubblewrap", runtime_dir=tmp_path / "rt")
+    for spec in (SandboxSpec(workspace=WorkspaceMount(upper=tmp_path / "none")), SandboxSpec(workspace=files, read_only=(Mount(tmp_path, "/a/../b"),)),
+                 SandboxSpec(workspace=files, read_only=(Mount(tmp_path / "none", "/x"),))):
+        with pytest.raises(SandboxUnavailable):
+            await wrap.start(spec)
+    assert not list((tmp_path / "rt").glob("sandbox/*/session-*"))
+
+
+@pytest.mark.parametrize("name", ["gvisor", "container"])
+def test_backends_that_are_not_here_say_so(name: str, tmp_path: Path) -> None:
+    with pytest.raises(SandboxUnavailable, match=name):
+        make_sandbox(name, runtime_dir=tmp_path)
+    with pytest.raises(UsageError):
+        make_sandbox("chroot", runtime_dir=tmp_path)
+
+
+async def test_forbidden_namespaces_name_what_to_enable(tmp_path: Path, monkeypatch) -> None:
+    """A bwrap that may not make namespaces, by a real one run where the kernel forbids any more of them."""
+    fake = tmp_path / "bwrap"
+    real = bubblewrap.find_bwrap()
+    fake.write_text(f"#!/bin/sh\necho 'bwrap: No permissions to create a new namespace, likely because the kernel does not allow it' >&2\nexit 1\n# {real}\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr(bubblewrap, "find_bwrap", lambda: fake)
+    with pytest.raises(SandboxUnavailable, match="user namespaces are forbidden here; to enable them"):
+        await make_sandbox("bubblewrap", runtime_dir=tmp_path / "rt").start(SandboxSpec(workspace=None))
+    monkeypatch.setattr(bubblewrap, "_read_switch", lambda name: "1")
+    assert "apparmor_restrict_unprivileged_userns=0" in bubblewrap._namespace_help()
+    monkeypatch.setattr(bubblewrap, "_read_switch", lambda name: "0")
+    assert "unprivileged_userns_clone=1" in bubblewrap._namespace_help()
