@@ -62,8 +62,8 @@ def odd_names(repo: Path) -> Path:
     return repo
 
 
-def every_kind(repo: Path) -> Path:
-    """Links, modes, binary, line ends, case-only names, attributes that would change bytes, an empty file."""
+def every_kind(repo: Path, *, attributes: bool = True) -> Path:
+    """Links, modes, binary, line ends, case-only names, an empty file, and attributes that would change bytes."""
     plain(repo)
     write(repo, "blob.bin", bytes(range(256)) * 64)
     write(repo, "dos.txt", b"one\r\ntwo\r\n")
@@ -78,6 +78,8 @@ def every_kind(repo: Path) -> Path:
     (repo / "linkdir").symlink_to("src")
     # Added before the attributes exist, so that the blobs hold these very bytes.
     commit(repo)
+    if not attributes:
+        return repo
     write(repo, ".gitattributes", b"*.txt text eol=crlf ident\n*.py text eol=crlf\nutf16.txt working-tree-encoding=UTF-16\n")
     git(repo, "add", ".gitattributes")
     git(repo, "commit", "-q", "-m", "attributes")
@@ -130,12 +132,9 @@ def state(repo: Path) -> dict[str, tuple[int, int, bytes]]:
     """Every file and folder of a repository with mode, time and content, to see that nothing was written."""
     found: dict[str, tuple[int, int, bytes]] = {}
     for folder, folders, files in os.walk(os.fsencode(repo)):
-        for name in [b"", *files, *(f for f in folders if os.path.islink(os.path.join(folder, f)))]:
-            path = os.path.join(folder, name) if name else folder
-            st = os.lstat(path)
-            data = os.readlink(path) if os.path.islink(path) else b""
-            if os.path.isfile(path) and not os.path.islink(path):
-                with open(path, "rb") as file:
-                    data = file.read()
+        here = Path(os.fsdecode(folder))
+        for path in [here, *(here / os.fsdecode(n) for n in files), *(p for f in folders if (p := here / os.fsdecode(f)).is_symlink())]:
+            st = path.lstat()
+            data = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else b""
             found[repr(path)] = (st.st_mode, st.st_mtime_ns, data)
     return found

@@ -27,11 +27,11 @@ async def test_checkout_holds_the_blobs_bytes_whatever_the_attributes_say(tmp_pa
     tree = await run.tree_of(run.info.head_sha)
     folder = await run.checkout(tree)
     for entry in await run.entries(tree):
-        path = os.path.join(os.fsencode(folder), entry.path)
-        data = os.readlink(path) if entry.mode == "120000" else Path(os.fsdecode(path)).read_bytes()
+        path = folder / os.fsdecode(entry.path)
+        data = os.fsencode(path.readlink()) if entry.mode == "120000" else path.read_bytes()
         assert data == await run.read(tree, entry.path)
         if entry.mode != "120000":
-            assert os.stat(path).st_mode & 0o777 == (0o755 if entry.mode == "100755" else 0o644)
+            assert path.lstat().st_mode & 0o777 == (0o755 if entry.mode == "100755" else 0o644)
     assert (folder / "mixed.txt").read_bytes() == b"one\r\ntwo\n$Id$"
 
 
