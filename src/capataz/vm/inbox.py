@@ -46,10 +46,7 @@ class Inbox:
             await self._read()
             self._tick.set()
             self._tick = asyncio.Event()
-            try:
-                await asyncio.wait_for(self._wake.wait(), POLL_S)
-            except TimeoutError:
-                pass
+            await _wait(self._wake, POLL_S)
             self._wake.clear()
 
     async def _read(self) -> None:
@@ -98,10 +95,7 @@ class Inbox:
             left = None if due is None else due - self._run.now()
             if left is not None and left <= 0:
                 return None
-            try:
-                await asyncio.wait_for(self._tick.wait(), left)
-            except TimeoutError:
-                pass
+            await _wait(self._tick, left)
 
     async def answer(self, ask_id: str, due: float | None) -> AskRecord | None:
         while True:
@@ -111,10 +105,7 @@ class Inbox:
             left = None if due is None else due - self._run.now()
             if left is not None and left <= 0:
                 return None
-            try:
-                await asyncio.wait_for(self._tick.wait(), left)
-            except TimeoutError:
-                pass
+            await _wait(self._tick, left)
 
     def messages(self) -> list[InboxItem]:
         """Takes all messages for the run itself."""
@@ -126,6 +117,15 @@ class Inbox:
 
     def resolution(self, key: str) -> JsonValue | None:
         return self._resolved.get(key)
+
+
+async def _wait(event: asyncio.Event, seconds: float | None) -> None:
+    """Not ``wait_for``: before Python 3.12 that swallows a cancellation that comes together with the event."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
 
 
 def _text(body: Any) -> str:
