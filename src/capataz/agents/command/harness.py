@@ -23,6 +23,7 @@ from capataz.agents.command.http import UnixServer
 from capataz.agents.command.launch import Launch, Launched
 from capataz.agents.command.programs import CommandSpec
 from capataz.agents.command.proxy import ModelProxy
+from capataz.agents.command.shown import Shown
 from capataz.agents.model_client import ModelClient
 from capataz.agents.tools.submit import Output, output_of
 from capataz.contracts.canonical import JsonValue, canonical_text, digest
@@ -65,12 +66,20 @@ class CommandHarness:
 
     async def run(self, task: AgentTask, ports: AgentPorts) -> AgentOutcome:
         """Errors as ``contracts.harness.Harness.run``; ``AgentFailed`` when the program exits with another code than 0."""
+        # One folder for all runs of the program: the session's forward leads to one path. Short: a socket's has 107 bytes.
+        folder = Path(tempfile.mkdtemp(prefix="cpz-"))
+        try:
+            return await self._runs(task, ports, folder / "models.sock")
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    async def _runs(self, task: AgentTask, ports: AgentPorts, socket: Path) -> AgentOutcome:
         output = output_of(task.output_schema) if task.output_schema is not None else None
         deadline = self._clock.now() + task.limits.wall_s if task.limits.wall_s else None
         first = _prompt(task, output)
         prompt, messages, calls = first, list[JsonValue](), 0
         for number in range(MAX_RUNS):
-            ran = await self._journaled(task, ports, prompt, number, deadline)
+            ran = await self._journaled(task, ports, prompt, number, socket, deadline)
             calls += ran.calls
             messages += [{"role": "user", "content": prompt}, {"role": "assistant", "content": ran.text}]
             value, problem = _value(output, ran)
@@ -85,9 +94,9 @@ class CommandHarness:
             prompt = f"{first}\n\nYour work so far is in place. Its result was refused: {problem}\nMend that and give the whole result again."
         raise OutputInvalid(f"{task.name}: the result was refused {MAX_RUNS} times")
 
-    async def _journaled(self, task: AgentTask, ports: AgentPorts, prompt: str, number: int, deadline: float | None) -> _Ran:
+    async def _journaled(self, task: AgentTask, ports: AgentPorts, prompt: str, number: int, socket: Path, deadline: float | None) -> _Ran:
         async def perform() -> ToolReply:
-            ran = await self._perform(task, ports, prompt, deadline)
+            ran = await self._perform(task, ports, prompt, socket, deadline)
             summary = one_line(ran.text, 200) or f"{self._spec.name} ended"
             return ToolReply(content=json.dumps(ran.to_json(), ensure_ascii=False), summary=summary)
 
@@ -99,15 +108,13 @@ class CommandHarness:
 
     # ---- one run of the program ------------------------------------------------------------------
 
-    async def _perform(self, task: AgentTask, ports: AgentPorts, prompt: str, deadline: float | None) -> _Ran:
+    async def _perform(self, task: AgentTask, ports: AgentPorts, prompt: str, socket: Path, deadline: float | None) -> _Ran:
         proxy = ModelProxy(task, ports, self._models(task.model), clock=self._clock, deadline=deadline, masker=self._masker)
-        folder = Path(tempfile.mkdtemp(prefix="cpz-"))     # short: a socket's path may have 107 bytes
         try:
-            async with UnixServer(proxy, folder / "models.sock"):
-                launched = await self._supervised(task, ports, prompt, proxy, folder / "models.sock", deadline)
+            async with UnixServer(proxy, socket):
+                launched = await self._supervised(task, ports, prompt, proxy, socket, deadline)
         finally:
             await proxy.close()
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         await self._keep(ports, proxy)
         return self._ended(task, launched, proxy.calls)
 
@@ -118,7 +125,8 @@ class CommandHarness:
         port = random.Random(f"{task.run_id}/{task.key}").randrange(20_000, 60_000)
         session = await ports.session(forwards={port: socket}, read_only=self._spec.mounts)
         launch = Launch(self._spec, session, model=task.model, port=port, answer_file=_ANSWER_FILE, timeout_s=self._time_left(deadline))
-        work = asyncio.ensure_future(launch.run(prompt, lambda data: self._show(ports, data)))
+        shown = Shown(lambda text: ports.emit("command.output", text=self._masker.text(text)))
+        work = asyncio.ensure_future(launch.run(prompt, shown.add))
         try:
             await asyncio.wait({work, proxy.ended}, return_when=asyncio.FIRST_COMPLETED)
             if proxy.ended.done():
@@ -127,15 +135,12 @@ class CommandHarness:
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
+            shown.end()
 
     def _time_left(self, deadline: float | None) -> float:
         if deadline is None:
             return self._spec.timeout_s
         return max(1.0, min(self._spec.timeout_s, deadline - self._clock.now()))
-
-    def _show(self, ports: AgentPorts, data: bytes) -> None:
-        text = self._masker.text(data[:4096].decode("utf-8", "replace"))
-        ports.emit("command.output", text=text)
 
     async def _keep(self, ports: AgentPorts, proxy: ModelProxy) -> None:
         if proxy.conversation:
