@@ -16,6 +16,7 @@ from capataz.contracts.errors import (
     BudgetExhausted,
     DeadlineExceeded,
     OutputInvalid,
+    ProgramError,
     ProviderRejected,
     ProviderUnavailable,
     ReviewNotBound,
@@ -263,3 +264,14 @@ async def test_prompt_is_not_a_template() -> None:
     client = ListClient(DONE)
     await run(client, prompt="Keep {this} and {{that}} and {session_state}")
     assert client.requests[0][1]["content"] == "Keep {this} and {{that}} and {session_state}"
+
+
+async def test_a_context_selector_that_gives_no_messages() -> None:
+    with pytest.raises(ProgramError, match="context="):
+        await run(ListClient(DONE), FakePorts(select_=lambda turn, messages: ["text"]))
+
+
+async def test_prompts_without_unicode_text_are_cleaned() -> None:
+    client = ListClient(DONE)
+    await run(client, prompt="lone \ud800 and \0", write_globs=("latin-\udce9",))
+    assert client.requests[0][1]["content"] == "lone \\ud800 and \\x00"

@@ -19,9 +19,7 @@ from capataz.testing.fake_ports import FakePorts
 ODD = [b"with space.txt", b'quote".txt', b"new\nline.txt", b"tab\t.txt", "café-空.txt".encode(), b"-leading-dash.txt", b"latin-\xe9.txt", b"back\\slash.txt", b"*.glob", b"$(touch pwned).txt"]
 
 
-@pytest.fixture
-async def session(tmp_path: Path) -> AsyncIterator[Session]:
-    root = tmp_path / "w"
+def repository(root: Path) -> Path:
     root.mkdir()
     for name in ODD:
         (root / os.fsdecode(name)).write_bytes(b"x\n")
@@ -33,6 +31,12 @@ async def session(tmp_path: Path) -> AsyncIterator[Session]:
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
     (root / ".gitignore").write_text("*.log\n")
     (root / "x.log").write_text("one\n")
+    return root
+
+
+@pytest.fixture
+async def session(tmp_path: Path) -> AsyncIterator[Session]:
+    root = repository(tmp_path / "w")
     sandbox = make_sandbox("bubblewrap", runtime_dir=tmp_path / "rt")
     try:
         opened = await sandbox.start(SandboxSpec(workspace=WorkspaceMount(upper=root)))

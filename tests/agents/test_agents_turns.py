@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agents_kit import DONE, ListClient, calls, is_well_formed, ports_on, run, say, tool_results
 
-from capataz.contracts.errors import AgentStuck, ForbiddenAccess, ResourceLimit, SandboxFailed
+from capataz.contracts.errors import AgentStuck, ForbiddenAccess, NotFound, ResourceLimit, SandboxFailed
 from capataz.testing.fake_ports import Crash, FakePorts
 from capataz.testing.fake_session import FakeSession
 
@@ -246,3 +247,32 @@ async def test_one_failing_read_cancels_its_siblings(tmp_path: Path) -> None:
     with pytest.raises(SandboxFailed):
         await run(ListClient(calls(("read_file", {"path": "a"}), ("read_file", {"path": "bad"}), ("read_file", {"path": "b"}))), FakePorts(session_=session))
     assert ended == ["a", "b"]
+
+
+async def test_an_answer_that_was_cut_off_is_told_so() -> None:
+    class Cut(ListClient):
+        async def reply(self, **kwargs: Any) -> Any:
+            reply = await super().reply(**kwargs)
+            return reply if kwargs["call"].turn else replace(reply, finish="length")
+
+    client = Cut(("report_progress", '{"message": "unfinis'), DONE)
+    await run(client)
+    assert "cut at 8192 tokens" in tool_results(client.requests[1])[0]
+
+
+async def test_many_reads_at_once_are_bounded(tmp_path: Path) -> None:
+    running = most = 0
+
+    class Files:
+        async def stat(self, path: bytes) -> Any:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= 1
+            raise NotFound("none")
+
+    session = FakeSession(tmp_path)
+    session.files = Files()  # type: ignore[assignment]
+    await run(ListClient(calls(*[("read_file", {"path": str(i)}) for i in range(50)]), DONE), FakePorts(session_=session))
+    assert most == 8

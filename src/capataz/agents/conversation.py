@@ -33,6 +33,7 @@ from capataz.contracts.harness import AgentPorts, AgentTask, ModelReply, ToolRep
 from capataz.contracts.journal import Usage
 
 MAX_EMPTY = 3
+AT_ONCE = 8                                    # reads of one turn that run at the same time
 Ask = Callable[[list[Chat], list[dict[str, Any]], CallInfo], Awaitable[ClientReply]]
 
 
@@ -79,6 +80,7 @@ class Conversation:
         self._reminded = False
         self._refusals = 0
         self._summaries = 0
+        self._cut = ""                         # what to add to an error when the last answer was cut off
 
     # ---- the model's part ------------------------------------------------------------------------
 
@@ -121,6 +123,8 @@ class Conversation:
         self.history += [history.user(text) for text in await self._ports.steering(turn=self.turn)]
         reply = await self._call_within_window()
         message = history.assistant(_message_of(reply), self.turn, self._ids)
+        cut = isinstance(reply.response, dict) and reply.response.get("finish") == "length"  # pyright: ignore
+        self._cut = f"; the answer was cut at {self._task.limits.max_output_tokens} tokens: write less at once" if cut else ""
         self.turn += 1
         return message
 
@@ -128,7 +132,7 @@ class Conversation:
         window = self._client.window_tokens
         chosen = await self._ports.select_context(turn=self.turn, messages=list(self.history))
         if chosen is not None:
-            return await self._call(history.repaired([dict(m) for m in chosen]))
+            return await self._call(history.repaired(history.selected(chosen)))
         if compaction.is_near(self.history, self._offered.chars, self._task.limits.max_output_tokens, window):
             await self._shorten()
         try:
@@ -190,6 +194,9 @@ class Conversation:
         for call in calls:
             if call.name == "submit":
                 continue
+            if len(batch) >= AT_ONCE:
+                await self._batch(turn, batch, answers)
+                batch = []
             tool = self._offered.tools.get(call.name)
             if tool is not None and (tool.writes or tool.alone):
                 await self._batch(turn, batch, answers)
@@ -226,7 +233,7 @@ class Conversation:
         if tool is None:
             return error_reply(f"there is no tool {call.name}; you have {self._names()}")
         if call.arguments is None:
-            return error_reply(call.problem)
+            return error_reply(call.problem + self._cut)
         arguments = call.arguments
         return await self._ports.tool_call(
             turn=turn,
@@ -260,7 +267,7 @@ class Conversation:
             return Answer(call, "error: not looked at, an earlier submit was accepted", True)
         if self._wanted is None:
             return self._end_text(call)
-        problem = call.problem or self._wanted.problems(call.arguments or {})
+        problem = (call.problem and call.problem + self._cut) or self._wanted.problems(call.arguments or {})
         if problem is None:
             value = history.clean_json(self._wanted.value(call.arguments or {}))
             problem = await self._ports.accept(turn=turn, value=value)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from capataz.agents import prompts
 from capataz.agents.conversation import Conversation, ToolSet
-from capataz.agents.history import Chat
+from capataz.agents.history import Chat, clean_text
 from capataz.agents.model_client import CallInfo, ClientReply, ModelClient
 from capataz.agents.retries import reply_with_retries
 from capataz.agents.tools.bench import Bench
@@ -62,10 +62,11 @@ class AgnoHarness:
         talk = self._conversation(task, ports)
         model = JournaledModel(talk, task.model)
         try:
-            messages = await _loop(model, task)
+            await _loop(model, task)
         except Ended:
-            raise _typed(model.error, task) from None
-        return AgentOutcome(text=talk.text, output=talk.output, turns=talk.turn, messages=messages)
+            if model.error is not None:
+                raise _typed(model.error, task) from None
+        return AgentOutcome(text=talk.text, output=talk.output, turns=talk.turn, messages=list(model.messages))
 
     def _conversation(self, task: AgentTask, ports: AgentPorts) -> Conversation:
         client = self._models(task.model)
@@ -101,30 +102,26 @@ def tool_identity(*, type: AgentType, tools: tuple[str, ...] | None, harness: st
     return {schema["function"]["name"]: digest(schema) for schema in offer(type, tools, (), None).schemas}
 
 
-async def _loop(model: JournaledModel, task: AgentTask) -> list[JsonValue]:
-    """Agno's own loop; gives the whole conversation."""
+async def _loop(model: JournaledModel, task: AgentTask) -> None:
+    """Agno's own loop; it always ends by ``Ended``."""
     from agno.agent import Agent
-
-    from capataz.agents.journaled_model import to_chat
 
     agent = Agent(
         model=model,
-        system_message=prompts.system_message(task.type, task.output_schema is not None, task.write_globs),
+        system_message=clean_text(prompts.system_message(task.type, task.output_schema is not None, task.write_globs)),
         # No tools=[Function(...)]: Agno copies every Function for every run, 0.1 ms each, only to hand requests back to the model
         # object; JournaledModel offers the tools and answers their calls itself.
         telemetry=False,
         resolve_in_context=False,
         retries=0,
     )
-    run = await agent.arun(prompts.first_message(task), stream=False)
-    if run.status != "COMPLETED":
-        raise AgentFailed(f"{task.name}: the harness ended with status {run.status}: {run.content}")
-    return [to_chat(message) for message in model.live]
+    run = await agent.arun(clean_text(prompts.first_message(task)), stream=False)
+    raise AgentFailed(f"{task.name}: the harness ended by itself with status {run.status}: {run.content}")
 
 
-def _typed(error: BaseException | None, task: AgentTask) -> BaseException:
+def _typed(error: BaseException, task: AgentTask) -> BaseException:
     """Our errors, signals and cancellation as they are; anything else is the agent's failure, with its type named."""
-    if isinstance(error, CapatazError) or (error is not None and not isinstance(error, Exception)):
+    if isinstance(error, CapatazError) or not isinstance(error, Exception):
         return error
     failure = AgentFailed(f"{task.name} failed: {type(error).__name__}: {error}", type=type(error).__name__)
     failure.__cause__ = error

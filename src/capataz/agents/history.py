@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from capataz.contracts.errors import ProgramError
+
 Chat = dict[str, Any]
 UNANSWERED = "error: this call was not run; call it again if it is still needed"
 
@@ -96,7 +98,7 @@ def calls_of(message: Chat) -> list[Call]:
 def _parse(position: int, call: Chat) -> Call:
     name, raw = call["function"]["name"], call["function"]["arguments"]
     try:
-        arguments = json.loads(raw, parse_constant=_no_constant)
+        arguments = _DECODER.decode(raw)
     except (ValueError, RecursionError) as error:
         return Call(position, call["id"], name, None, f"the arguments of {name} are no valid JSON ({error}); send one JSON object", raw)
     if not isinstance(arguments, dict):
@@ -106,6 +108,9 @@ def _parse(position: int, call: Chat) -> Call:
 
 def _no_constant(text: str) -> Any:
     raise ValueError(f"{text} is no JSON value")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def sent(message: Chat) -> Chat:
@@ -151,6 +156,16 @@ def repaired(messages: list[Chat]) -> list[Chat]:
             missing = {"role": "tool", "tool_call_id": request["id"], "tool_name": request["function"]["name"], "content": UNANSWERED}
             out.append(results.get(request["id"], missing))
     return out
+
+
+def selected(messages: Any) -> list[Chat]:
+    """What a program's ``context=`` chose, checked. Raises ``ProgramError``."""
+    if not all(isinstance(m, dict) and m.get("role") in ("system", "user", "assistant", "tool") for m in messages):
+        raise ProgramError("context= must return messages as it was given them: dicts with a role")
+    chosen = [clean_json(m) for m in messages]
+    for message in chosen:
+        message["content"] = clean_text(message.get("content"))
+    return chosen
 
 
 def size(messages: list[Chat]) -> int:

@@ -1,8 +1,8 @@
 """Agno's side of a conversation: a ``Model`` whose calls and tools are journaled (AGENTS.md, "Facts about Agno").
 
 Agno owns the loop. It gets our model's answers and our tools' results; what it would do by itself (call a provider, run
-functions in any order, turn errors into a status) does not happen. Errors and cancellation leave its loop as ``Ended``, a
-``BaseException``: Agno turns ordinary exceptions into a status and prints them.
+functions in any order, turn errors into a status) does not happen. The end leaves its loop as ``Ended``, a ``BaseException``:
+Agno turns ordinary exceptions into a status and prints them, and after a normal end it computes session records that nobody reads.
 """
 
 from __future__ import annotations
@@ -15,33 +15,37 @@ from agno.models.message import Message
 from agno.models.response import ModelResponse, ModelResponseEvent, ToolExecution
 
 from capataz.agents.conversation import Answer, Conversation
-from capataz.agents.history import Call, Chat, calls_of
+from capataz.agents.history import Call, Chat, calls_of, tool_message
 
 
 class Ended(BaseException):
-    """The conversation ended by an error; the error itself is in ``JournaledModel.error``."""
+    """The conversation is over: see ``JournaledModel.error`` and ``messages``."""
 
 
 class JournaledModel(Model):
-    """One agent's model. ``error``: what ended the conversation."""
+    """One agent's model. ``error``: what ended the conversation, if it was no result; ``messages``: all of it."""
 
     def __init__(self, talk: Conversation, model: str) -> None:
         super().__init__(id=model, name="capataz", provider="capataz")
         self.talk = talk
         self.error: BaseException | None = None
-        self.live: list[Message] = []          # Agno's own list: it goes on growing there
+        self.messages: list[Chat] = []
+        self._live: list[Message] = []         # Agno's own list: it goes on growing there
 
     def __deepcopy__(self, memo: dict[int, Any]) -> JournaledModel:
         return self
 
     async def ainvoke(self, messages: list[Message], **_: Any) -> ModelResponse:  # type: ignore[override]
-        self.live = messages
+        self._live = messages
         try:
             self.talk.history = [to_chat(message) for message in messages]
             message = await self.talk.next_message()
         except BaseException as error:
             self.error = error
             raise Ended from None
+        if not message.get("tool_calls"):
+            self.messages = [*self.talk.history, message]
+            raise Ended
         _mirror(messages, self.talk.history)
         extra = {k: v for k, v in message.items() if k not in ("role", "content", "tool_calls")}
         return ModelResponse(role="assistant", content=message["content"], tool_calls=message.get("tool_calls") or [], provider_data=extra or None)
@@ -58,9 +62,12 @@ class JournaledModel(Model):
         except BaseException as error:
             self.error = error
             raise Ended from None
-        ends = any(answer.ends for answer in answers)
+        if any(answer.ends for answer in answers):
+            results = [tool_message(answer.call, answer.content) for answer in answers]
+            self.messages = [*(to_chat(message) for message in self._live), *results]
+            raise Ended
         for answer in answers:
-            function_call_results.append(_result(answer, ends))
+            function_call_results.append(_result(answer))
             yield _event(answer)
 
     def _unused(self, *_: Any, **__: Any) -> Any:
@@ -69,14 +76,13 @@ class JournaledModel(Model):
     invoke = invoke_stream = ainvoke_stream = _parse_provider_response = _parse_provider_response_delta = _unused
 
 
-def _result(answer: Answer, ends: bool) -> Message:
+def _result(answer: Answer) -> Message:
     return Message(
         role="tool",
         content=answer.content,
         tool_call_id=answer.call.id,
         tool_name=answer.call.name,
         tool_call_error=answer.failed,
-        stop_after_tool_call=ends,
     )
 
 

@@ -45,7 +45,7 @@ def first_message(task: AgentTask) -> str:
     """The prompt, then the program's data, then the repository's guidance, each delimited."""
     parts = [task.prompt]
     if task.data is not None:
-        text = json.dumps(to_json(task.data), ensure_ascii=False, indent=1, sort_keys=True)
+        text = json.dumps(to_json(task.data), ensure_ascii=False, sort_keys=True)
         parts.append(block("input, JSON", text))
     parts += [block(f"{name}, {MARK_NOTE}", text) for name, text in sorted(guidance(task.guidance).items())]
     return "\n\n".join(parts)

@@ -82,7 +82,7 @@ def _later(slept: Slept) -> Any:
 def respond_of(path: str) -> Callable[[Call], Any]:
     """The script's ``respond``; cached by the file's identity and time. Raises ``ScriptError``."""
     try:
-        stat = Path(path).stat()
+        stat = os.stat(path)                   # noqa: PTH116 (once a call)
     except (OSError, ValueError) as error:
         raise ScriptError(f"the script {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
