@@ -141,7 +141,7 @@ async def test_nobody_follows_links_of_the_worker(tmp_path: Path, repositories: 
 async def test_deep_folders_are_refused_and_removed(tmp_path: Path, repositories: LocalRepositories) -> None:
     run = await opened(repositories, odd.plain(tmp_path / "s"))
     ws = await workspace(run)
-    python_in_sandbox(ws, "import os\nfor i in range(3000):\n os.mkdir('d' * 20)\n os.chdir('d' * 20)\nopen('f', 'w').close()\nos.chmod('.', 0)")
+    python_in_sandbox(ws, "import os\nfor i in range(1200):\n os.mkdir('d' * 20)\n os.chdir('d' * 20)\nopen('f', 'w').close()\nos.chmod('.', 0)")
     await ws.snapshot()
     assert [kind for _, kind in await ws.specials()] == ["reserved"]
     await ws.remove()

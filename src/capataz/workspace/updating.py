@@ -89,10 +89,11 @@ def _holds(index: SourceIndex, path: bytes, mode: str, sha: str) -> bool:
 
 def _may_update(index: SourceIndex, files: SourceFiles, difference: list[Change]) -> bool:
     going = {c.path for c in difference if c.status == "D"}
-    return all(_may_change(index, files, change, going) for change in difference)
+    coming = {c.path for c in difference if c.status == "A"}
+    return all(_may_change(index, files, change, going, coming) for change in difference)
 
 
-def _may_change(index: SourceIndex, files: SourceFiles, change: Change, going: set[bytes]) -> bool:
+def _may_change(index: SourceIndex, files: SourceFiles, change: Change, going: set[bytes], coming: set[bytes]) -> bool:
     entry = index.entries.get(change.path)
     if not (_holds(index, change.path, change.old_mode, change.old_sha) or _holds(index, change.path, change.new_mode, change.new_sha)):
         return False
@@ -107,17 +108,14 @@ def _may_change(index: SourceIndex, files: SourceFiles, change: Change, going: s
     if states & {"same", "missing"}:
         return True
     if "folder" in states:
-        return set(files.files_below(change.path) or []) <= going if change.status != "D" else _is_new_folder(change.path, files, index)
-    return "blocked" in states and _blocked_by_going(change.path, files, going)
+        # A file comes where a folder is: all in it must go. A file has given way to a folder: made by a call cut short.
+        return set(files.files_below(change.path) or []) <= (going if change.status != "D" else coming)
+    return "blocked" in states and _blocked_by(change.path, files, coming if change.status == "D" else going)
 
 
-def _is_new_folder(path: bytes, files: SourceFiles, index: SourceIndex) -> bool:
-    """A file gave way to a folder of the new tree, made by the call that a crash cut short."""
-    return path in index.entries
-
-
-def _blocked_by_going(path: bytes, files: SourceFiles, going: set[bytes]) -> bool:
-    """A file or link stands where a folder is needed: fine when it is one that goes away (or, removed already, came back)."""
+def _blocked_by(path: bytes, files: SourceFiles, known: set[bytes]) -> bool:
+    """A file or link stands where a folder was or is needed: fine when it is one that goes away or has come, which is
+    itself checked as such."""
     parts = path.split(b"/")
     for end in range(1, len(parts)):
         above = b"/".join(parts[:end])
@@ -126,7 +124,7 @@ def _blocked_by_going(path: bytes, files: SourceFiles, going: set[bytes]) -> boo
         except NotADirectoryError:
             return False
         if st is not None and st.st_mode & 0o170000 != 0o040000:
-            return above in going
+            return above in known
     return False
 
 
