@@ -56,7 +56,7 @@ def _python_for_all() -> str:
     """An interpreter of this version that an ordinary user can execute (this one may lie in root's home)."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     for candidate in (os.path.realpath(sys.executable), f"/usr/bin/python{version}", f"/usr/local/bin/python{version}"):
-        probe = [candidate, "-c", "import sys; print(sys.version_info[:2] == %r)" % (sys.version_info[:2],)]
+        probe = [candidate, "-c", f"import sys; print(sys.version_info[:2] == {tuple(sys.version_info[:2])})"]
         try:
             if subprocess.run(probe, user=_ORDINARY, group=_ORDINARY, extra_groups=[], cwd="/", env={}, capture_output=True, check=False).stdout == b"True\n":
                 return candidate

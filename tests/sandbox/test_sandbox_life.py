@@ -1,5 +1,7 @@
 """Starting, ending and being killed: nothing of a session is left on the host."""
 
+# Processes and /proc are looked at as they are:
+# ruff: noqa: ASYNC110, ASYNC220, ASYNC240, PTH208
 from __future__ import annotations
 
 import asyncio
@@ -106,7 +108,7 @@ async def test_set_up_has_a_layer_and_may_have_the_network(tmp_path: Path) -> No
     assert not (tool / "y").exists() and result.exit_code != 0
 
 
-async def test_what_cannot_be_enforced_is_refused(tmp_path: Path, monkeypatch) -> None:
+async def test_what_cannot_be_enforced_is_refused(tmp_path: Path) -> None:
     files = WorkspaceMount(upper=tmp_path)
     local = make_sandbox("local", runtime_dir=tmp_path / "rt")
     for mount in (WorkspaceMount(upper=tmp_path, lower=tmp_path, work=tmp_path), WorkspaceMount(upper=tmp_path, hidden=(b"x",)),
@@ -129,16 +131,24 @@ def test_backends_that_are_not_here_say_so(name: str, tmp_path: Path) -> None:
         make_sandbox("chroot", runtime_dir=tmp_path)
 
 
-async def test_forbidden_namespaces_name_what_to_enable(tmp_path: Path, monkeypatch) -> None:
-    """A bwrap that may not make namespaces, by a real one run where the kernel forbids any more of them."""
-    fake = tmp_path / "bwrap"
-    real = bubblewrap.find_bwrap()
-    fake.write_text(f"#!/bin/sh\necho 'bwrap: No permissions to create a new namespace, likely because the kernel does not allow it' >&2\nexit 1\n# {real}\n")
-    fake.chmod(0o755)
-    monkeypatch.setattr(bubblewrap, "find_bwrap", lambda: fake)
-    with pytest.raises(SandboxUnavailable, match="user namespaces are forbidden here; to enable them"):
-        await make_sandbox("bubblewrap", runtime_dir=tmp_path / "rt").start(SandboxSpec(workspace=None))
+def test_forbidden_namespaces_name_what_to_enable(tmp_path: Path) -> None:
+    """Really forbidden: in a user namespace whose own limit of user namespaces is 0."""
+    script = (
+        "import asyncio, sys\nfrom pathlib import Path\nfrom capataz.contracts.sandbox import SandboxSpec\n"
+        "from capataz.sandbox import make_sandbox\nasyncio.run(make_sandbox('bubblewrap', runtime_dir=Path(sys.argv[1])).start(SandboxSpec(workspace=None)))"
+    )
+    forbid = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\""
+    command = ["unshare", "--user", "--map-root-user", "sh", "-c", forbid, "sh", sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    line = done.stderr.strip().splitlines()[-1]
+    assert "SandboxUnavailable: user namespaces are forbidden here; to enable them: sysctl user.max_user_namespaces=10000" in line, done.stderr
+    assert not list(tmp_path.glob("sandbox/*/session-*"))
+
+
+def test_the_switches_of_distributions_are_named(monkeypatch) -> None:
     monkeypatch.setattr(bubblewrap, "_read_switch", lambda name: "1")
     assert "apparmor_restrict_unprivileged_userns=0" in bubblewrap._namespace_help()
     monkeypatch.setattr(bubblewrap, "_read_switch", lambda name: "0")
     assert "unprivileged_userns_clone=1" in bubblewrap._namespace_help()
+    monkeypatch.setattr(bubblewrap, "_read_switch", lambda name: "")
+    assert "in a container" in bubblewrap._namespace_help()

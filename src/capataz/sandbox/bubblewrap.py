@@ -114,8 +114,13 @@ class _Start:
         try:
             await asyncio.wait_for(opening, _START_PATIENCE_S)
         except (SandboxFailed, TimeoutError) as error:
+            assert self._process is not None
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            await reap(self._process)          # all that it had to say is written now
+            why = self._why(error)
             await session.kill()
-            raise self._why(error) from None
+            raise why from None
         except BaseException:
             await asyncio.shield(session.kill())
             raise

@@ -1,6 +1,7 @@
 """How much disk a session's writable folders hold. Their content is hostile: nothing is followed or opened but folders."""
 
-# ruff: noqa: PTH  works by descriptors
+# Works by descriptors:
+# ruff: noqa: PTH208
 from __future__ import annotations
 
 import os

@@ -4,7 +4,8 @@ A link is never followed by the kernel (``O_NOFOLLOW``), and ``..`` goes back to
 so a link or folder that is swapped between check and use can make an operation fail, never leave the folder.
 """
 
-# ruff: noqa: PTH  pathlib takes longer to import than the helper has to start
+# Pathlib takes longer to import than the helper has to start:
+# ruff: noqa: PTH208
 from __future__ import annotations
 
 import errno

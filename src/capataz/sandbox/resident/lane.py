@@ -5,7 +5,8 @@ double fork, and when the lane has no child left, the tree is gone. Being a proc
 what makes commands quick: it starts them by ``posix_spawn`` (no memory to copy), inside the control group it entered once.
 """
 
-# ruff: noqa: PTH  pathlib takes longer to import than the helper has to start
+# Pathlib takes longer to import than the helper has to start:
+# ruff: noqa: PTH110
 from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]

@@ -1,6 +1,7 @@
 """Processes as ``/proc`` shows them: who descends from whom, how much they use, and killing all of them."""
 
-# ruff: noqa: PTH  pathlib takes longer to import than the helper has to start
+# Pathlib takes longer to import than the helper has to start:
+# ruff: noqa: PTH208, PTH123, PTH116, PTH115
 from __future__ import annotations
 
 import os
