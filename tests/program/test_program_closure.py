@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -189,4 +188,4 @@ def test_finding_runs_nothing(tmp_path: Path) -> None:
     before = set(sys.modules)
     assert set(find("p.py", cwd=tmp_path).files) == {"@entry", "p.py", "q.py", "pk/__init__.py", "pk/sub.py"}
     assert not {"p", "q", "pk"} & (set(sys.modules) - before)
-    assert os.getcwd() != str(tmp_path)
+    assert Path.cwd() != tmp_path

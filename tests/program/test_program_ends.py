@@ -1,5 +1,7 @@
 """How programs end badly, and how their processes do."""
 
+# ruff: noqa: ASYNC110, ASYNC220
+
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,7 @@
 """Each line with the mark must be rejected by both checkers, and no other line."""
 
+# ruff: noqa: F841, RUF059
+
 from __future__ import annotations
 
 from pydantic import BaseModel

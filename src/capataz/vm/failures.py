@@ -55,8 +55,9 @@ def short(error: BaseException) -> str:
     """The traceback without the runtime's own frames."""
     frames = traceback.extract_tb(error.__traceback__)
     kept = [frame for frame in frames if is_program(frame.filename)] or list(frames)
-    lines = traceback.format_list(kept[-FRAMES:]) + traceback.format_exception_only(error)
-    return "".join(lines)
+    # Without the marks below the lines, which differ between versions of Python: this text is recorded.
+    lines = [f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}\n    {frame.line}\n' for frame in kept[-FRAMES:]]
+    return "".join(lines + traceback.format_exception_only(error))
 
 
 def load_error(error: BaseException, module: str) -> CapatazError:

@@ -69,7 +69,7 @@ _ROOTS = _roots()
 def _installed(path: Any) -> bool:
     """Whether a path lies beside the interpreter: reading it gives every worker the same."""
     try:
-        text = os.path.abspath(os.fsdecode(path))
+        text = os.path.abspath(os.fsdecode(path))  # noqa: PTH100  # links are not followed: no file is touched
     except TypeError:
         return False
     return f"{text}{os.sep}".startswith(_ROOTS)

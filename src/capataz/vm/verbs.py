@@ -30,7 +30,7 @@ async def step(
     fn: Callable[[*Ts], Coroutine[Any, Any, T]],
     *args: *Ts,
     idempotent: bool = True,
-    timeout: Duration | None = None,
+    timeout: Duration | None = None,  # noqa: ASYNC109
 ) -> T: ...
 @overload
 async def step(
@@ -38,10 +38,10 @@ async def step(
     fn: Callable[[*Ts], T],
     *args: *Ts,
     idempotent: bool = True,
-    timeout: Duration | None = None,
+    timeout: Duration | None = None,  # noqa: ASYNC109
 ) -> T: ...
 async def step(
-    name: str, fn: Callable[..., Any], *args: Any, idempotent: bool = True, timeout: Duration | None = None
+    name: str, fn: Callable[..., Any], *args: Any, idempotent: bool = True, timeout: Duration | None = None  # noqa: ASYNC109
 ) -> Any:
     """Runs ``fn(*args)`` once, outside the program, in a process of its own in the worker; its result is recorded.
 
