@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from capataz.contracts.errors import ValueNotSerializable
 from capataz.contracts.journal import Batch, Lease
 from capataz.store import values
 from capataz.store.store import Store
@@ -56,3 +58,13 @@ async def test_odd_names_round_trip(store: Store) -> None:
     await store.journal.post("r1", "message", odd, target=odd, sender=odd, at=1.0)
     (item,) = await store.journal.inbox("r1")
     assert (item.target, item.sender, item.body) == (odd, odd, odd)
+
+
+@pytest.mark.parametrize("value", [float("nan"), [float("inf")], object(), {"a": {object()}}])
+def test_what_has_no_json_form_is_refused(value: Any) -> None:
+    with pytest.raises(ValueNotSerializable):
+        values.dump(value)
+
+
+def test_words_that_look_like_nan_are_kept() -> None:
+    assert values.load((values.dump(["NaN", "Infinity"]) or "").encode()) == ["NaN", "Infinity"]

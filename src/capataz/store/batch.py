@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
+
+from pydantic_core import to_json
 
 from capataz.contracts.canonical import JsonValue, digest
 from capataz.contracts.journal import (
@@ -24,6 +24,7 @@ from capataz.contracts.journal import (
 from capataz.store.values import dump, present, text
 
 _NOTHING = Usage()
+_FIELDS = [(name, getattr(_NOTHING, name)) for name in Usage.__slots__]
 
 
 def encode(batch: Batch) -> str:
@@ -32,7 +33,7 @@ def encode(batch: Batch) -> str:
     document: dict[str, Any] = {name: [encoder(item) for item in items] for name, encoder in _SECTIONS.items() if (items := getattr(batch, name))}
     if batch.run is not None:
         document["run"] = _run(batch.run)
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    return to_json(document).decode()
 
 
 def _check_consecutive(events: tuple[NewEvent, ...]) -> None:
@@ -44,8 +45,8 @@ def usage(value: Usage) -> str | None:
     """Only what differs from nothing."""
     if value == _NOTHING:
         return None
-    fields = {name: getattr(value, name) for name in Usage.__slots__ if getattr(value, name) != getattr(_NOTHING, name)}
-    return json.dumps({name: str(amount) if isinstance(amount, Decimal) else amount for name, amount in fields.items()})
+    fields = {name: amount for name, nothing in _FIELDS if (amount := getattr(value, name)) != nothing}
+    return to_json(fields).decode()            # money as a string
 
 
 def _account(item: AccountLimit) -> dict[str, Any]:
