@@ -17,7 +17,7 @@ from capataz.agents.tools.bench import Bench
 from capataz.agents.tools.catalogue import choose
 from capataz.agents.tools.paths import WriteScope
 from capataz.agents.tools.submit import Output, output_of
-from capataz.contracts.canonical import JsonValue, digest
+from capataz.contracts.canonical import digest
 from capataz.contracts.clock import Clock, SystemClock
 from capataz.contracts.errors import AgentFailed, CapatazError, DeadlineExceeded
 from capataz.contracts.harness import AgentOutcome, AgentPorts, AgentTask, AgentType
@@ -90,16 +90,6 @@ def offer(type: AgentType, names: tuple[str, ...] | None, granted: tuple[str, ..
     tools = choose(type, names, granted)
     schemas = [tool.schema for tool in tools.values()] + ([output.tool] if output is not None else [])
     return ToolSet(tools, schemas, digest(schemas), len(json.dumps(schemas)))
-
-
-def tool_identity(*, type: AgentType, tools: tuple[str, ...] | None, harness: str = "agno") -> JsonValue:
-    """Names and schema digests of an agent's tools: part of its key (VM.md, "The promise", 2). Raises ``UsageError``.
-
-    A command harness brings tools of its own, which its version says, not we.
-    """
-    if harness != "agno":
-        return {"harness": harness, "tools": list(tools or ())}
-    return {schema["function"]["name"]: digest(schema) for schema in offer(type, tools, (), None).schemas}
 
 
 async def _loop(model: JournaledModel, task: AgentTask) -> None:
