@@ -96,6 +96,16 @@ async def test_a_checkout_that_became_dirty_sends_the_result_to_its_own_branch(r
     assert (rig.repo / "calc.py").read_text() == "# mine\n" and git(rig.repo, "rev-parse", "main") == job.request.base_sha
 
 
+async def test_an_own_branch_that_is_taken_is_never_moved(rig):
+    job = await rig.job()
+    git(rig.repo, "branch", f"capataz/{RUN}")
+    envelope, *_ = await rig.judged(job, await rig.candidate(job, GOOD))
+    (rig.repo / "calc.py").write_text("# mine\n")
+    for _ in range(2):
+        done = await rig.service.promote(rig.context(), job, envelope, approval=approve(envelope))
+        assert done.ref == f"refs/heads/capataz/{RUN}-2" and git(rig.repo, "rev-parse", f"capataz/{RUN}") == job.request.base_sha
+
+
 async def test_a_branch_that_another_work_tree_holds_gets_its_files_there(rig, tmp_path):
     other = tmp_path / "linked tree"
     git(rig.repo, "worktree", "add", "-q", "-b", "topic", str(other))

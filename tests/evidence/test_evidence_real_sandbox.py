@@ -176,3 +176,29 @@ async def test_a_python_layer_is_a_virtual_environment(real, tmp_path: Path):
     candidate = await rig.service.compose(rig.context(), job, [record], base_sha=job.request.base_sha, round=0)
     report = await rig.service.test(rig.context(), job, candidate, suite_ids=[])
     assert report.passed and report.suites[0].tests_collected == 1, await rig.blobs.get(report.suites[0].artifact_uri)
+
+
+async def test_the_local_backend_runs_suites_on_copies_and_says_that_nothing_is_isolated(tmp_path: Path):
+    from capataz.workspace.repositories import LocalRepositories
+
+    runtime = tmp_path / "runtime"
+    runtime.mkdir()
+    sandbox = make_sandbox("local", runtime_dir=runtime)
+    repositories = LocalRepositories(tmp_path / "home", overlay=False)
+
+    async def sandbox_for(_: JobOptions):
+        return sandbox
+
+    blobs = MemoryBlobs()
+    files = {**FILES, "capataz.toml": (
+        '[environment]\nstack = "custom"\nsetup = ["mkdir node_modules && echo hi > node_modules/x"]\n'
+        '[suites.unit]\ncommand = "python3 -m unittest -q selfcheck"\n'
+    )}
+    service = EvidenceService(repositories, sandbox_for, blobs, tmp_path / "home")
+    rig = Rig(tmp_path / "home", make_repo(tmp_path / "repo", files), repositories, blobs, sandbox, service)  # type: ignore[arg-type]
+    job = await rig.job(options=JobOptions(sandbox="local", trust_repository=True))
+    assert (await service.workspace(rig.context("read"), job, None, base_sha=job.request.base_sha, round=0)).read_only
+    report = await service.test(rig.context(), job, await rig.candidate(job, {"x": "x\n"}), suite_ids=[])
+    assert report.passed and report.suites[0].tests_collected == 1, await blobs.get(report.suites[0].artifact_uri)
+    assert any("without isolation" in n for n in report.notes)
+    repositories.close()

@@ -51,6 +51,11 @@ def test_reports_are_read_whatever_else_is_there():
     assert not parse_reports(b"").listed
 
 
+def test_hostile_ids_cannot_break_what_shows_them():
+    found = parse_reports(rb'{"r": "x", "i": "a\ud800\u0000\u001b[1m\n", "f": "\ud800.py", "o": "passed"}' + b"\n" + b"[" * 100_000)
+    assert list(found.outcomes) == ["a?\\x00\\x1b[1m\\n"] and list(found.files.values()) == ["?.py"]
+
+
 def ids(**outcomes: str) -> TestIds:
     return TestIds(("pytest",), dict(outcomes))
 

@@ -26,6 +26,7 @@ from capataz.contracts.ids import new_id
 from capataz.contracts.policy import Policy
 from capataz.contracts.sandbox import Limits, Mount, Sandbox, SandboxSpec, Session, WorkspaceMount
 from capataz.contracts.workspace import RunRepository, TreeEntry
+from capataz.evidence.text import readable
 from capataz.evidence.tools import Tools
 
 LAYER = "/capataz/layer"
@@ -242,7 +243,7 @@ async def _command(session: Session, command: str, timeout_s: float) -> None:
     if result.exit_code == 0 and result.reason == "exit":
         return
     how = f"exit code {result.exit_code}" if result.reason == "exit" else result.reason
-    tail = result.stdout[-_LOG_TAIL:].decode("utf-8", "replace").strip()
+    tail = readable(result.stdout[-_LOG_TAIL:])[0].strip()
     hint = "" if _network_seen(result.stdout) else '; if it needs packages, set environment.setup_network = "registries"'
     raise SetupFailed(f"the set-up command {command!r} failed ({how}){hint}: {tail}", command=command, exit_code=result.exit_code)
 

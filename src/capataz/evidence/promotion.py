@@ -99,8 +99,9 @@ async def publish(
 ) -> Promotion:
     """One compare-and-swap. A target that is checked out and dirty stays as it is: the result goes to ``capataz/RUN``."""
     info = await repositories.inspect(job.request.repository)
-    target, own = job.target, own_ref(ctx.run_id)
-    if target.ref != own and await repositories.ref(info, own) == sha:
+    target = job.target
+    own, done = await _own_place(repositories, info, own_ref(ctx.run_id), sha)
+    if done and target.ref != own:
         return Promotion(ref=own, old=None, new=sha, note=merge_note(own, target.ref, "it could not be updated"))
     present = await repositories.ref(info, target.ref)
     place = await holder(repositories, info, target.ref)
@@ -118,6 +119,15 @@ async def publish(
         await repositories.publish(run, sha, ref=target.ref, expected_old=target.expected_old)
     updated = await _files(repositories, place, target.expected_old, sha)
     return Promotion(ref=target.ref, old=target.expected_old, new=sha, note=_note(job, place, updated), checked_out=updated)
+
+
+async def _own_place(repositories: Repositories, info: RepositoryInfo, own: str, sha: str) -> tuple[str, bool]:
+    """The run's own branch, numbered when an earlier candidate of the run stands there; and whether ``sha`` is on it."""
+    number, ref = 1, own
+    while (present := await repositories.ref(info, ref)) not in (None, sha):
+        number += 1
+        ref = f"{own}-{number}"
+    return ref, present == sha
 
 
 async def _files(repositories: Repositories, place: RepositoryInfo | None, old: str | None, sha: str) -> bool:

@@ -86,7 +86,9 @@ class EvidenceService:
         read_only = item is None or item.read_only
         workspace_id = f"r{round}-{item.id if item else 'read'}-{digest([ctx.run_id, ctx.effect])[:10]}"
         hidden = list(job.policy.scopes.hidden)
-        made = await run.workspace(workspace_id, tree, base_sha=base_sha, writable=not read_only, hidden=hidden)
+        # The local backend cannot mount anything read-only; the freeze refuses what a read-only task changed.
+        writable = not read_only or job.options.sandbox == "local"
+        made = await run.workspace(workspace_id, tree, base_sha=base_sha, writable=writable, hidden=hidden)
         ctx.emit("workspace.created", {"workspace_id": workspace_id, "tree": tree, "kind": made.kind})
         return WorkspaceRef(
             workspace_id=workspace_id,

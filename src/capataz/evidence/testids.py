@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from capataz.evidence.scopes import show
+
 RAN = frozenset({"passed", "failed"})
 WAIVED = frozenset({"skipped", "xfailed", "xpassed"})
 _SHOWN = 20
@@ -62,8 +64,8 @@ def _entry(line: bytes) -> tuple[str, str, str | None, str] | None:
     known = outcome == "collected" or outcome in RAN or outcome in WAIVED
     if not (isinstance(runner, str) and isinstance(test, str) and known and (file is None or isinstance(file, str))):
         return None
-    test = _ADDRESS.sub("0x", test).encode("utf-8", "replace").decode("utf-8")
-    return runner[:40], test[:1000], file, outcome
+    test = show(_ADDRESS.sub("0x", test)[:1000].encode("utf-8", "replace"))
+    return runner[:40], test, file and file.encode("utf-8", "replace").decode(), outcome
 
 
 _ORDER = {"collected": 0, "passed": 1, "xpassed": 2, "xfailed": 3, "skipped": 4, "failed": 5}
