@@ -58,11 +58,23 @@ async def test_a_file_with_siblings_is_pinned(zygote: Zygote, tmp_path: Path) ->
 
 async def test_names_that_are_taken(zygote: Zygote, tmp_path: Path) -> None:
     """A program may be called like a module of the library, or like no module at all."""
-    for number, name in enumerate(["json", "test", "pydantic", "capataz", "asyncio", "deep-audit", "3d", "class", "año", "a b"]):
-        (tmp_path / f"{name}.py").write_text("import json, asyncio\n" + PROGRAM.format(number))
+    for number, name in enumerate(["json", "test", "wave", "pydantic", "capataz", "asyncio", "deep-audit", "3d", "class", "año", "a b"]):
+        (tmp_path / f"{name}.py").write_text("import json, asyncio, wave\njson.loads, wave.open\n" + PROGRAM.format(number))
         source = find(f"{name}.py", cwd=tmp_path)
         assert await result(zygote, source) == number, name
-        assert len(source.files) == 2
+        assert set(source.files) == {"@entry", f"{name}.py"}
+
+
+async def test_messages_name_the_file(zygote: Zygote, tmp_path: Path) -> None:
+    for name in ("deep-audit", "json", "audit"):
+        write(tmp_path, **{name: PROGRAM.format("1 / 0")})
+        with pytest.raises(CapatazError, match=rf"^{name}\.py:5: ZeroDivisionError"):
+            await result(zygote, find(f"{name}.py", cwd=tmp_path))
+
+
+async def test_a_sibling_with_the_name_spelled_out(zygote: Zygote, tmp_path: Path) -> None:
+    write(tmp_path, **{"a-b": "import a_b\n" + PROGRAM.format("a_b.N"), "a_b": "N = 4\n"})
+    assert await result(zygote, find("a-b.py", cwd=tmp_path)) == 4
 
 
 async def test_by_import_and_entry_point(zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

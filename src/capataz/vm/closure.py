@@ -20,7 +20,7 @@ from pathlib import Path
 
 from capataz.contracts.canonical import digest
 from capataz.contracts.errors import NotFound, ProgramLoadError
-from capataz.vm.importer import ENTRY
+from capataz.vm.importer import ENTRY, PREFIX, spelled
 
 BUNDLED = "capataz.programs"
 _NAME = re.compile(r"^[A-Za-z_][\w.]*$")
@@ -69,17 +69,17 @@ def _from_file(path: Path, name: str) -> Source:
         raise NotFound(f"{path}: no such program file ({error.strerror or error})") from error
     module = file_module(path.stem, path.parent)
     closure = _Closure([str(path.parent)])
-    tree = closure.add(module, f"{module}.py", data, package=False, shown=path.name)
+    tree = closure.add(module, path.name, data, package=False, shown=path.name)
     closure.follow()
     return closure.source(module, _program_name(tree, name, module, path.name))
 
 
 def file_module(stem: str, folder: Path) -> str:
     """A module name for a program file: its stem, unless that is no name or would hide an installed module."""
-    module = re.sub(r"\W", "_", stem) or "program"
-    if module[0].isdigit() or keyword.iskeyword(module) or module in sys.stdlib_module_names or _hides(module, folder):
-        return f"program_{module}"
-    return module
+    module = spelled(stem)
+    taken = keyword.iskeyword(module) or module in sys.stdlib_module_names or _hides(module, folder)
+    sibling = module != stem and (folder / f"{module}.py").exists()
+    return f"{PREFIX}{module}" if taken or sibling or not module.isidentifier() else module
 
 
 def _hides(module: str, folder: Path) -> bool:

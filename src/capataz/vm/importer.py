@@ -7,6 +7,7 @@ import importlib.machinery
 import io
 import linecache
 import posixpath
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from types import CodeType, ModuleType
@@ -18,12 +19,22 @@ ENTRY = "@entry"
 """The key of a closure that holds ``module:name`` instead of a file."""
 
 
-def module_path(name: str, files: Mapping[str, str]) -> tuple[str, bool] | None:
-    """The path of a module in a closure, and whether it is a package."""
-    stem = name.replace(".", "/")
-    if f"{stem}/__init__.py" in files:
-        return f"{stem}/__init__.py", True
-    return (f"{stem}.py", False) if f"{stem}.py" in files else None
+PREFIX = "program_"
+"""What stands before a program file's stem when it is no module name, or one that is taken."""
+
+
+def spelled(stem: str) -> str:
+    """A file's stem as a name."""
+    return re.sub(r"\W", "_", stem)
+
+
+def main_file(files: Mapping[str, str]) -> tuple[str, str] | None:
+    """Module and path of a program file whose module is not called like it (``deep-audit.py``, ``json.py``)."""
+    module = files.get(ENTRY, "").rpartition(":")[0]
+    if not module or "." in module or f"{module}.py" in files or f"{module}/__init__.py" in files:
+        return None
+    wanted = (module, module.removeprefix(PREFIX))
+    return next(((module, p) for p in files if p.endswith(".py") and "/" not in p and spelled(p[:-3]) in wanted), None)
 
 
 class ClosureFinder(importlib.abc.MetaPathFinder):
@@ -31,11 +42,22 @@ class ClosureFinder(importlib.abc.MetaPathFinder):
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self._files = files
+        self._main = main_file(files) or ("", "")
+
+    def _find(self, name: str) -> tuple[str, bool] | None:
+        """The path of a module, and whether it is a package. A program called ``json.py`` is no ``json`` to anybody."""
+        module, main = self._main
+        if name == module:
+            return main, False
+        stem = name.replace(".", "/")
+        if f"{stem}/__init__.py" in self._files:
+            return f"{stem}/__init__.py", True
+        return (f"{stem}.py", False) if f"{stem}.py" in self._files and f"{stem}.py" != main else None
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        found = module_path(fullname, self._files)
+        found = self._find(fullname)
         if found is not None:
             loader = _Loader(self._files, *found)
             spec = importlib.machinery.ModuleSpec(fullname, loader, origin=found[0], is_package=found[1])
