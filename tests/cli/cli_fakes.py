@@ -115,10 +115,6 @@ class FakeApp:
         self._called("run", request)
         return RUN
 
-    async def start_rebase(self, run_id: str) -> str:
-        self._called("rebase", run_id)
-        return RUN
-
     async def drive(self, run_id: str, *, on_event: Any = None, ask: Any = None) -> RunRecord:
         self._called("drive", run_id)
         for event in self.journal.log:

@@ -20,7 +20,7 @@ def test_ps_has_exactly_its_fields(cli: Any, app: FakeApp) -> None:
     assert RUN in cli("ps").out
 
 
-@pytest.mark.parametrize("verb", [["show"], ["tree"], ["events"], ["diff"], ["cancel"], ["pause"], ["resume"], ["rebase"]])
+@pytest.mark.parametrize("verb", [["show"], ["tree"], ["events"], ["diff"], ["cancel"], ["pause"], ["resume"]])
 @pytest.mark.parametrize("run_id", [OTHER, "nonsense", "../../etc"])
 def test_an_unknown_run_is_64(cli: Any, verb: list[str], run_id: str) -> None:
     said = cli(*verb, run_id, "--json")

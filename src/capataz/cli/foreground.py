@@ -70,6 +70,7 @@ async def carry_on(app: App, run_id: str, *, as_json: bool) -> int:
         finally:
             shown.close()
     await tell(app, run, as_json=as_json)
+    await _hints(app, run)
     if run.state not in FINAL_STATES and interrupt.stop.is_set():
         return INTERRUPTED
     return end_code(run)
@@ -84,7 +85,7 @@ def end_code(run: RunRecord) -> int:
 
 
 async def tell(app: App, run: RunRecord, *, as_json: bool) -> None:
-    """The end for people and programs: the object on stdout with ``--json``, else the report; hints on stderr."""
+    """How the run stands, for people and programs: the object on stdout with ``--json``, else the report."""
     summary = await app.summary(run.run_id)
     try:
         if as_json:
@@ -94,10 +95,9 @@ async def tell(app: App, run: RunRecord, *, as_json: bool) -> None:
                 emit_line(line)
     except BrokenPipeError:
         pass
-    await hints(app, run)
 
 
-async def hints(app: App, run: RunRecord) -> None:
+async def _hints(app: App, run: RunRecord) -> None:
     """What a person can do next with a run that is not finished, or did not do what was asked."""
     if run.state == "parked":
         for question in await app.journal.asks(run_id=run.run_id):

@@ -41,7 +41,7 @@ def _reason(reason: dict[str, Any] | None) -> Iterator[str]:
 
 
 def round_lines(item: dict[str, Any]) -> Iterator[str]:
-    yield f"round {item['round']}   {'passed' if item['passed'] else 'did not pass'}"
+    yield f"round {item['round']}   {'passed' if item['passed'] else 'did not pass' if item['failures'] else 'not finished'}"
     if plan := item["plan"]:
         yield from plan_lines(plan)
     for worker in item["workers"]:

@@ -1,4 +1,4 @@
-"""do, run, resume, rebase: verbs that carry a run on in the foreground."""
+"""do, run, resume: verbs that carry a run on in the foreground."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ def add(app: typer.Typer) -> None:
         epilog=examples("capataz run audit.py:deep_audit --input '{\"path\": \"src\"}'", "capataz run pkg.flows:nightly --input @job.json --detach")
     )(run)
     app.command(epilog=examples("capataz resume RUN", "capataz resume RUN --with edited.py:program"))(resume)
-    app.command(epilog=examples("capataz rebase RUN     after target_moved: the same change on the target's present commit"))(rebase)
 
 
 def do(
@@ -132,15 +131,5 @@ def resume(
         found = await find_run(app.journal, run)
         await app.prepare_resume(found.run_id, with_file=changed)
         return await carry_on(app, found.run_id, as_json=json)
-
-    return bridge.with_app(work)
-
-
-def rebase(run: RunId, json: Json = False) -> int:
-    """Put a run's candidate on the target's present commit: composed, tested, reviewed and approved anew."""
-
-    async def work(app: App) -> int:
-        found = await find_run(app.journal, run)
-        return await _begin(app, await app.start_rebase(found.run_id), detach=False, as_json=json)
 
     return bridge.with_app(work)
