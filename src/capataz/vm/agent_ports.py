@@ -175,8 +175,13 @@ class JournaledPorts:
     async def _model_failed(self, sub: _Sub, error: BaseException) -> None:
         await self._run.accounts.release(sub.key, self._account)
         if isinstance(error, CapatazError):
-            settled = self._settlement_of_nothing(sub.key)
-            self._run.committer.soon(Part(Batch(completed=(self._completed(sub, status="error", error=error),), settled=settled)))
+            completed = self._completed(sub, status="error", error=error)
+        elif isinstance(error, asyncio.CancelledError) and self._effect.cancelled is not None:
+            completed = self._completed(sub, status="cancelled")
+        else:
+            return  # the worker stops: the call is in flight for whoever comes next
+        settled = self._settlement_of_nothing(sub.key)
+        self._run.committer.soon(Part(Batch(completed=(completed,), settled=settled)))
 
     def _settlement_of_nothing(self, key: str) -> tuple[Any, ...]:
         return (Settlement(effect=key, usage=Usage()),) if self._run.accounts.path(self._account) else ()

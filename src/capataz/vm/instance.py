@@ -236,11 +236,14 @@ class Instance:
         for item in items:
             wire.append(await self._replay_item(item) if isinstance(item, EffectRow) else await self._fresh_item(item))
         reply = self._pipe.send_deliveries(wire)
-        if self._pending and any(isinstance(item, Completion) for item in items):
-            await asyncio.wait([reply], timeout=COLLECT_S)
-            if not reply.done():
-                await self._commit()
-        return await reply
+        try:
+            if self._pending and any(isinstance(item, Completion) for item in items):
+                await asyncio.wait([reply], timeout=COLLECT_S)
+                if not reply.done():
+                    await self._commit()
+            return await reply
+        finally:
+            reply.cancel()
 
     async def _replay_item(self, row: EffectRow) -> dict[str, Any]:
         self._delivered += 1

@@ -90,7 +90,9 @@ class Pipe:
 
     def send_deliveries(self, items: list[dict[str, Any]]) -> asyncio.Task[dict[str, Any]]:
         self._write({"t": "deliver", "items": items})
-        return asyncio.create_task(self._batch())
+        reply = asyncio.create_task(self._batch())
+        reply.add_done_callback(_retrieve)
+        return reply
 
     async def call(self, callback: int, args: JsonValue) -> JsonValue:
         self._next_call += 1
@@ -111,6 +113,12 @@ class Pipe:
         except asyncio.CancelledError:
             self._write({"t": "kill", "no": no})
             raise
+
+
+def _retrieve(reply: asyncio.Task[dict[str, Any]]) -> None:
+    """Whoever waited may be gone; the error is theirs, not the loop's."""
+    if not reply.cancelled():
+        reply.exception()
 
 
 def _settle(future: asyncio.Future[JsonValue] | None, frame: dict[str, Any]) -> None:
