@@ -52,9 +52,9 @@ def test_a_scripts_path_becomes_absolute(cli: Any, app: FakeApp, tmp_path: Path,
         (["--yes", "--no-promote"], "exclude each other"),
         (["--sandbox", "local"], "--trust-repository"),
         (["--sandbox", "chroot"], "--sandbox"),
-        (["--repo", "/nonexistent"], "/nonexistent"),
-        (["--policy", "/nonexistent.toml"], "/nonexistent.toml"),
-        (["--model", "scripted:/nonexistent.py"], "/nonexistent.py"),
+        (["--repo", "/no-such-place"], "/no-such-place"),
+        (["--policy", "/no-such-place.toml"], "/no-such-place.toml"),
+        (["--model", "scripted:/no-such-place.py"], "/no-such-place.py"),
         (["--criterion", "  "], "--criterion is empty"),
         (["--wat"], "--wat"),
         (["extra"], "extra"),
@@ -140,4 +140,4 @@ def test_run_takes_json_or_a_file(cli: Any, app: FakeApp, tmp_path: Path) -> Non
     assert cli("run", "a.py:p", "--input", "[1]").code == 0
     assert [call[1].input for call in app.calls if call[0] == "run"] == [{"pr": 42}, [1]]
     assert cli("run", "a.py:p", "--input", "{").code == 64
-    assert cli("run", "a.py:p", "--input", "@/nonexistent").code == 64
+    assert cli("run", "a.py:p", "--input", "@/no-such-place").code == 64

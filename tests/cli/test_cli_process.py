@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -143,5 +144,5 @@ def test_without_a_terminal_nobody_is_asked() -> None:
 def test_version_imports_next_to_nothing() -> None:
     code = "import sys; sys.argv = ['capataz', '--version']\nfrom capataz.cli.main import main\nmain()\nprint(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("capataz 0.")
-    assert not {"typer", "rich", "pydantic", "asyncio"} & set(eval(done.stdout.splitlines()[1]))
+    assert done.stdout.splitlines()[0] == f"capataz {version('capataz')}"
+    assert not {"typer", "rich", "pydantic", "asyncio", "importlib.metadata"} & set(eval(done.stdout.splitlines()[1]))

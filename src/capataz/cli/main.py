@@ -9,9 +9,9 @@ def main() -> None:
     """The console script."""
     args = sys.argv[1:]
     if args in (["--version"], ["-V"]):
-        from importlib.metadata import version
+        from capataz.cli.version import VERSION
 
-        sys.stdout.write(f"capataz {version('capataz')}\n")
+        sys.stdout.write(f"capataz {VERSION}\n")
         return
     from capataz.cli.entry import invoke
 

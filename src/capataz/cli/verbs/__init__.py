@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from capataz.cli.verbs import asks, database, demo, host, look, start, steer
+from capataz.cli.version import VERSION
 
 app = typer.Typer(
     name="capataz",
@@ -27,9 +28,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"capataz {version('capataz')}")
+        typer.echo(f"capataz {VERSION}")
         raise typer.Exit
 
 
