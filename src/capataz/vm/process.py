@@ -127,7 +127,10 @@ class Process:
         guard.switch(True)
         try:
             _prepare(frame)
-            return {"t": "described", "ok": plain(load_program(frame["ref"], frame.get("files")).describe())}
+            program = load_program(frame["ref"], frame.get("files"))
+            if "input" in frame:
+                program.bind(frame["input"])
+            return {"t": "described", "ok": plain(program.describe())}
         except BaseException as error:
             guard.switch(False)
             return {"t": "described", "error": error_json(error)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import asyncio
 import contextlib
+import importlib
 import json
 import os
 import select
@@ -22,8 +23,14 @@ from typing import Any
 
 from capataz.contracts.errors import OrchestrationError
 from capataz.vm import posix
+from capataz.vm.pipe import ProcessSource
 
 _PACKET = 4096
+WARM = (
+    "decimal", "jinja2.sandbox", "capataz.coding", "capataz.vm.running", "capataz.vm.parallel", "capataz.vm.people",
+    "capataz.vm.verbs", "capataz.vm.program",
+)  # fmt: skip
+"""What programs are likely to import: a fork has it already."""
 
 
 # ---- the kernel's side ---------------------------------------------------------------------------
@@ -297,17 +304,13 @@ class _Parent:
 
 def _warm_up() -> None:
     """Imports what programs use, so that a fork has it."""
-    import decimal  # noqa: F401
     import gc
 
-    import jinja2.sandbox  # noqa: F401
-
-    import capataz
-    import capataz.coding
     from capataz.vm.process import warm_up
 
-    for name in capataz.__all__:
-        getattr(capataz, name)
+    for name in WARM:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     warm_up()
     gc.collect()
     gc.freeze()
@@ -324,14 +327,17 @@ def main() -> None:
         posix.sweep()
 
 
-async def describe(ref: str, files: dict[str, str], zygote: Zygote) -> dict[str, Any]:
-    """What a program is (``name``, ``ref``, ``doc``, schemas of ``input`` and ``output``), found out in a program process."""
+async def describe(ref: str, files: dict[str, str], zygote: ProcessSource, **given: Any) -> dict[str, Any]:
+    """What a program is (``name``, ``ref``, ``doc``, schemas of ``input`` and ``output``), found out in a program process.
+
+    With ``input=``, checks that the program takes it: raises ``ProgramLoadError`` that says what does not fit.
+    """
     from capataz.contracts.errors import error_from_json
     from capataz.vm.wire import pack, read_frame
 
     process = await zygote.spawn()
     try:
-        process.writer.write(pack({"t": "describe", "ref": ref, "files": files}))
+        process.writer.write(pack({"t": "describe", "ref": ref, "files": files, **given}))
         answer = await read_frame(process.reader)
     finally:
         await process.kill()

@@ -101,6 +101,7 @@ class App:
             self._parts.repositories, run_id, repo=request.repository, request=request.request, criteria=list(request.criteria),
             base=request.base, target=request.target, policy_file=request.policy, options=options,
         )
+        await self._check_input(ref, files, to_json(job))
         stored = {
             "model": model, "max_turns": request.max_turns, "timeout_s": request.timeout_s,
             "budget_usd": str(request.budget_usd) if request.budget_usd is not None else None,
@@ -116,9 +117,16 @@ class App:
             "model": model, "max_turns": request.max_turns, "timeout_s": request.timeout_s,
             "budget_usd": str(request.budget_usd) if request.budget_usd is not None else None,
         }
+        await self._check_input(ref, files, request.input)
         run_id = new_run_id()
         await self._store(run_id, request.program, ref, source, files, request.input, stored, None)
         return run_id
+
+    async def _check_input(self, ref: str, files: dict[str, str], input: JsonValue) -> None:
+        """Loads the program in a process of its own and asks whether it takes this input. Raises ``ProgramLoadError``."""
+        from capataz.vm.zygote import describe
+
+        await describe(ref, files, self._ports.zygote, input=input)
 
     def _model(self, name: str | None) -> str:
         """The full id of a model that can be used. Raises ``UsageError``, ``ProviderRejected``."""
