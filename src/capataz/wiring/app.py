@@ -88,6 +88,7 @@ class App:
     async def start_do(self, request: DoRequest) -> str:
         from capataz.contracts.coding import JobOptions
         from capataz.evidence.job import prepare_job
+        from capataz.programs import prompting
 
         ref, source, files = await self._program(request.program)
         model = self._model(request.model)
@@ -101,6 +102,7 @@ class App:
             self._parts.repositories, run_id, repo=request.repository, request=request.request, criteria=list(request.criteria),
             base=request.base, target=request.target, policy_file=request.policy, options=options,
         )
+        job = job.model_copy(update={"prompts": prompting.resolve({})})
         await self._check_input(ref, files, to_json(job))
         stored = {
             "model": model, "max_turns": request.max_turns, "timeout_s": request.timeout_s,
