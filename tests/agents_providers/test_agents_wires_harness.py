@@ -21,19 +21,21 @@ class NoWait(SystemClock):
         pass
 
 
-ANSWERS: list[Any] = [
-    Reply(calls=(Call("run_command", {"command": "echo AAA"}, id="same"), Call("run_command", {"command": "echo BBB"}, id="same")), thinking="let me see"),
-    Failure(status=429, retry_after="0"),
-    Reply(calls=(Call("report_progress", "{bad json", id="same"), Call("nowhere", {}))),
-    Reset(),
-    Reply(),
-    Reply(text="I am done."),
-    Reply(calls=(Call("submit", {"status": "completed", "summary": "fine"}, id="same"),)),
-]
+def answers(bad: Any) -> list[Any]:
+    return [
+        Reply(calls=(Call("run_command", {"command": "echo AAA"}, id="same"), Call("run_command", {"command": "echo BBB"}, id="same")), thinking="let me see"),
+        Failure(status=429, retry_after="0"),
+        Reply(calls=(Call("report_progress", bad, id="same"), Call("nowhere", {}))),
+        Reset(),
+        Reply(),
+        Reply(text="I am done."),
+        Reply(calls=(Call("submit", {"status": "completed", "summary": "fine"}, id="same"),)),
+    ]
 
 
 async def test_a_rough_conversation(asked: Any, wire: Api, tmp_path: Path) -> None:
-    left = list(ANSWERS)
+    # Google reads the model's text itself and sends objects only: there the mistake is a missing argument.
+    left = answers({} if wire == "google" else "{bad json")
 
     def respond(request: ProviderRequest) -> Any:
         return left.pop(0)
@@ -50,7 +52,6 @@ async def test_a_rough_conversation(asked: Any, wire: Api, tmp_path: Path) -> No
     assert outcome.output == {"status": "completed", "summary": "fine"} and outcome.turns == 5
     last = json.dumps(server.requests[-1].body)
     assert last.index("AAA") < last.index("BBB")
-    # Google's wire carries objects only: there a malformed text arrives as an empty one.
     assert any(said in last for said in ("no valid JSON", "must be one JSON object", "message is missing"))
     assert "no tool nowhere" in last and "only reminder" in last
     ids = [c["id"] for m in outcome.messages for c in m.get("tool_calls") or []]

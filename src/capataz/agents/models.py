@@ -8,7 +8,9 @@ the person's key elsewhere, a key command runs on the host, a price of 0 switche
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import importlib
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 from capataz.agents.endpoint_tables import BUILT_IN, SCRIPTED, EndpointTable, read_endpoint
 from capataz.agents.model_client import ModelClient
 from capataz.agents.prices import Price, Prices, known_models, window_tokens
+from capataz.agents.providers.endpoint import EXTRAS
 from capataz.contracts.errors import InvalidPolicy, ProviderRejected, UsageError
 from capataz.contracts.masking import Masker
 
@@ -176,6 +179,13 @@ class ModelsConfig:
         from capataz.agents.scripted import ScriptedClient
 
         return ScriptedClient(model.removeprefix("scripted:"))
+
+    async def warm(self, model: str) -> None:
+        """Imports what the model's first call and its price need, in a thread: it takes up to seconds."""
+        if not model.startswith("scripted:") and self.table(model).endpoint.missing() is None:
+            module = EXTRAS[self.table(model).endpoint.api][0]
+            await asyncio.to_thread(importlib.import_module, module)
+            await asyncio.to_thread(self.window_tokens, model)
 
     def window_tokens(self, model: str) -> int:
         """The context window; 0: unknown."""

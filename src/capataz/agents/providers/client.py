@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from typing import Any
 
@@ -35,6 +36,7 @@ class ProviderClient:
         self.endpoint = endpoint
         self._masker = masker
         self.keys = KeySource(endpoint, masker)
+        self._opening = asyncio.Lock()
         self._open: tuple[str | None, Transport] | None = None
 
     async def reply(
@@ -85,13 +87,14 @@ class ProviderClient:
 
     async def _transport(self) -> Transport:
         key = await self.keys.key()
-        if self._open is not None and self._open[0] == key:
-            return self._open[1]
-        if self._open is not None:
-            await self._open[1].close()
-        transport = open_transport(self.endpoint, key)
-        self._open = (key, transport)
-        return transport
+        async with self._opening:
+            if self._open is not None and self._open[0] == key:
+                return self._open[1]
+            # In a thread: an SDK takes up to seconds to import, and leases are renewed on this loop meanwhile.
+            transport = await asyncio.to_thread(open_transport, self.endpoint, key)
+            # One with an older key is left to its running requests; its connections close with the last of them.
+            self._open = (key, transport)
+            return transport
 
     def failure(self, error: Exception, started: bool) -> ProviderFailure | ProviderRejected:
         """What the exception means, without secrets."""

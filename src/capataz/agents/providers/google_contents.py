@@ -6,12 +6,13 @@ import json
 import re
 from typing import Any
 
+from capataz.agents.model_client import ProviderFailure
 from capataz.agents.providers.conversation import arguments_of, merged, repaired, tool_name
 from capataz.agents.providers.draft import Draft, DraftCall
 from capataz.agents.providers.loose import count, obj, objs, text
 
 _FINISH = {"STOP": "stop", "MAX_TOKENS": "length"}
-_MALFORMED = re.compile(r"default_api\.(\w+)\((.*)|call: (\w+)\((.*)", re.DOTALL)
+_MALFORMED = re.compile(r"call: (?:print\()?(?:default_api\.)?(\w+)\((.*)", re.DOTALL)
 
 
 def request(*, model: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]], max_output_tokens: int) -> dict[str, Any]:
@@ -101,11 +102,12 @@ class ContentsReader:
 
     def _malformed(self, said: str) -> None:
         """Google parses the model's call itself and only reports what it could not read: it becomes a call with bad
-        arguments, so that the harness answers the model as for every other provider."""
+        arguments, so that the harness answers the model as for every other provider. Where the report is missing (the
+        SDK drops it) nothing is left to answer, and the model is asked again.
+        """
         match = _MALFORMED.search(said)
         if match:
-            name, text = match[1] or match[3], match[2] or match[4] or ""
-            self.draft.calls.append(DraftCall(id=f"call_{len(self.draft.calls)}", name=name, arguments=[text or "("]))
+            self.draft.calls.append(DraftCall(id=f"call_{len(self.draft.calls)}", name=match[1], arguments=[match[2] or "("]))
             self.draft.finish = "tool_calls"
         else:
-            self.draft.finish = "malformed_function_call"
+            raise ProviderFailure("truncated", "the provider could not read the model's tool call (MALFORMED_FUNCTION_CALL)")
