@@ -9,7 +9,6 @@ import re
 import select
 import shutil
 import socket
-import stat
 import subprocess
 import sys
 import tempfile
@@ -18,8 +17,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from capataz.contracts.errors import CapatazError, SandboxFailed, SandboxUnavailable
-from capataz.contracts.sandbox import WORKSPACE, Mount, SandboxSpec, WorkspaceMount
-from capataz.sandbox import cgroup, program, seccomp, system
+from capataz.contracts.sandbox import WORKSPACE, SandboxSpec, WorkspaceMount
+from capataz.sandbox import cgroup, mounts, program, seccomp, system
 from capataz.sandbox.disk import Gauge
 from capataz.sandbox.owner import Owner, owner, remove_tree
 from capataz.sandbox.processes import ended, open_pidfd, reap, signal_pidfd
@@ -151,13 +150,13 @@ class _Start:
             "--new-session", "--die-with-parent", "--as-pid-1", "--cap-drop", "ALL", "--clearenv",
             "--dir", "/capataz", "--dir", "/root", "--dir", "/home", "--dir", "/var", "--dir", "/var/lib", "--dir", "/run",
             *system.mounts(laid_out),
-            *_resolver(spec),
+            *mounts.resolver(spec),
             "--dev", "/dev", "--size", str(shared), "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev",
             *system.proc(laid_out),
             "--size", str(shared), "--perms", "1777", "--tmpfs", "/tmp", "--dir", _HOME, "--symlink", "/tmp", "/var/tmp",
             "--ro-bind", str(program.carried(self._runtime_dir)), _LIBRARY, "--ro-bind", str(laid_out / "bin"), "/capataz/bin",
-            *_read_only(spec.read_only),
-            *(["--bind", str(_folder(spec.layer, "layer")), _LAYER] if spec.layer else []),
+            *mounts.read_only(spec.read_only),
+            *(["--bind", str(mounts.folder(spec.layer, "layer")), _LAYER] if spec.layer else []),
             *self._workspace(),
             "--remount-ro", "/",
         ]
@@ -169,10 +168,10 @@ class _Start:
             private = self._folder / "workspace"
             private.mkdir(mode=0o755)
             return ["--bind", str(private), WORKSPACE]
-        options = _workspace_mount(mount)
-        options += _read_only(mount.read_only)
+        options = mounts.workspace(mount)
+        options += mounts.read_only(mount.read_only)
         for path in mount.hidden:
-            options += _hidden(mount, path, system.laid(self._runtime_dir))
+            options += mounts.hidden(mount, path, system.laid(self._runtime_dir))
         return options
 
     def _spawn(self, options: list[str]) -> None:
@@ -280,71 +279,6 @@ def _environment(spec: SandboxSpec) -> dict[str, str]:
         "LANG": "C.UTF-8", "TERM": "dumb", "PWD": WORKSPACE,
         **spec.env,
     }
-
-
-def _workspace_mount(mount: WorkspaceMount) -> list[str]:
-    upper = str(_folder(mount.upper, "workspace"))
-    if mount.lower is None:
-        return ["--bind" if mount.writable else "--ro-bind", upper, WORKSPACE]
-    lower = str(_folder(mount.lower, "workspace"))
-    if not mount.writable:
-        return ["--overlay-src", lower, "--overlay-src", upper, "--ro-overlay", WORKSPACE]
-    if mount.work is None:
-        raise SandboxUnavailable("an overlay workspace needs its work folder")
-    return ["--overlay-src", lower, "--overlay", upper, str(_folder(mount.work, "workspace")), WORKSPACE]
-
-
-def _folder(path: Path | None, what: str) -> Path:
-    if path is None or not path.is_dir() or path.is_symlink():
-        raise SandboxUnavailable(f"the {what} folder {path} does not exist")
-    return path.absolute()
-
-
-def _read_only(mounts: tuple[Mount, ...]) -> list[str]:
-    options: list[str] = []
-    for mount in mounts:
-        if not mount.target.startswith("/") or ".." in mount.target.split("/"):
-            raise SandboxUnavailable(f"a mount's target must be an absolute path without '..': {mount.target!r}")
-        if not mount.source.exists() or system.is_socket_or_device(mount.source):
-            raise SandboxUnavailable(f"{mount.source} cannot be mounted: it is no file or folder")
-        options += ["--ro-bind", str(mount.source), mount.target]
-    return options
-
-
-def _hidden(mount: WorkspaceMount, path: bytes, laid_out: Path) -> list[str]:
-    """Masks what the path is now, in the layer that shows it. A link is no content of its own, a missing path has none."""
-    parts = [part for part in path.split(b"/") if part not in (b"", b".")]
-    if not parts or b".." in parts:
-        raise SandboxUnavailable("a hidden path must be relative and inside the workspace")
-    mode = _mode_in(mount.upper, parts)
-    if mode is None and mount.lower is not None:
-        mode = _mode_in(mount.lower, parts)
-    if mode is None or stat.S_ISLNK(mode) or stat.S_ISCHR(mode):
-        return []
-    mask = laid_out / ("masked-folder" if stat.S_ISDIR(mode) else "masked-file")
-    return ["--ro-bind", str(mask), f"{WORKSPACE}/{os.fsdecode(b'/'.join(parts))}"]
-
-
-def _mode_in(root: Path, parts: list[bytes]) -> int | None:
-    """The mode of a path in one layer, walked without following links; None when it is not there."""
-    at = os.fsencode(root)
-    mode: int | None = None
-    for number, part in enumerate(parts):
-        at += b"/" + part
-        try:
-            mode = os.lstat(at).st_mode
-        except OSError:
-            return None
-        if number < len(parts) - 1 and not stat.S_ISDIR(mode):
-            return None
-    return mode
-
-
-def _resolver(spec: SandboxSpec) -> list[str]:
-    """Names of the network are looked up only where the network is granted."""
-    if spec.network != "host":
-        return []
-    return ["--ro-bind-try", os.path.realpath("/etc/resolv.conf"), "/etc/resolv.conf"]
 
 
 def _pipe_with(data: bytes) -> int:
