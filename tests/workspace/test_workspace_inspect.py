@@ -98,7 +98,7 @@ async def test_nothing_is_written_before_promotion(tmp_path: Path, repositories:
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to stand for another user")
 async def test_root_reads_the_repository_of_another_user(tmp_path: Path, repositories: LocalRepositories) -> None:
     source = odd.plain(tmp_path / "s")
-    subprocess.run(["chown", "-R", "1234:1234", str(source)], check=True)
+    subprocess.run(["chown", "-R", "1234:1234", str(source)], check=True)  # noqa: ASYNC221
     run = await repositories.open_run("r", await repositories.inspect(source))
     assert await run.read(await run.tree_of(run.info.head_sha), b"calc.py")
 

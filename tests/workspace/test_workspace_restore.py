@@ -63,13 +63,7 @@ def _tree_by_git(ws: LocalWorkspace) -> str:
     return in_sandbox(ws, script).decode().strip()
 
 
-@pytest.mark.slow
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(rounds=st.lists(st.lists(_STEP, min_size=1, max_size=8), min_size=1, max_size=3), seed=st.integers())
-async def test_any_operations_give_what_git_sees_and_restore_to_it(
-    tmp_path_factory: pytest.TempPathFactory, rounds: list[list[tuple[str, str, str]]], seed: int
-) -> None:
-    folder = tmp_path_factory.mktemp("any")
+async def _any_operations(folder: Path, rounds: list[list[tuple[str, str, str]]], seed: int) -> None:
     entry = LocalRepositories(folder / "home")
     run = await opened(entry, odd.plain(folder / "s"))
     ws = await workspace(run)
@@ -84,6 +78,27 @@ async def test_any_operations_give_what_git_sees_and_restore_to_it(
         assert await ws.snapshot() == tree == _tree_by_git(ws)
     await ws.remove()
     entry.close()
+
+
+_ROUNDS = st.lists(st.lists(_STEP, min_size=1, max_size=8), min_size=1, max_size=3)
+
+
+@pytest.mark.slow
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(rounds=_ROUNDS, seed=st.integers())
+async def test_any_operations_give_what_git_sees_and_restore_to_it(
+    tmp_path_factory: pytest.TempPathFactory, rounds: list[list[tuple[str, str, str]]], seed: int
+) -> None:
+    await _any_operations(tmp_path_factory.mktemp("any"), rounds, seed)
+
+
+@pytest.mark.sweep
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(rounds=_ROUNDS, seed=st.integers())
+async def test_many_operations_give_what_git_sees_and_restore_to_it(
+    tmp_path_factory: pytest.TempPathFactory, rounds: list[list[tuple[str, str, str]]], seed: int
+) -> None:
+    await _any_operations(tmp_path_factory.mktemp("many"), rounds, seed)
 
 
 @pytest.mark.parametrize("overlay", [True, False])
@@ -144,6 +159,17 @@ async def test_another_process_finds_the_workspace(tmp_path: Path, repositories:
     assert again.mount == ws.mount and again.mount.hidden == (b"src",)
     assert await again.snapshot() == tree
     assert (await workspace(run)) is ws
+
+
+async def test_one_object_guards_a_workspace_also_after_the_source_moved(tmp_path: Path, repositories: LocalRepositories) -> None:
+    source = odd.plain(tmp_path / "s")
+    run = await opened(repositories, source)
+    ws, base = await workspace(run), run.info.head_sha
+    odd.write(source, "more", b"x")
+    moved = odd.commit(source)
+    again = await opened(repositories, source)
+    assert again.info.head_sha == moved and await again.tree_of(moved) != await again.tree_of(base)
+    assert await again.workspace("w1", await again.tree_of(base), base_sha=base) is ws
 
 
 async def test_lost_checkout_is_made_again(tmp_path: Path, repositories: LocalRepositories) -> None:

@@ -52,13 +52,16 @@ class Checkouts:
     def path(self, tree: str) -> Path:
         return self.folder / tree
 
+    def _lock_of(self, tree: str) -> Path:
+        return self._locks / f"checkout-{tree[:2]}"    # a bounded number of files: a lock file cannot safely be removed
+
     def ensure(self, git: Git, tree: str) -> Path:
         """The folder of ``tree``. Blocks while another process makes it."""
         target = self.path(tree)
         if target.is_dir():
             self._touch(tree)
             return target
-        with locked(self._locks / f"checkout-{tree}"):
+        with locked(self._lock_of(tree)):
             if not target.is_dir():
                 self._make(git, tree, target)
         self._touch(tree)
@@ -111,7 +114,7 @@ class Checkouts:
 
     def remove(self, tree: str) -> None:
         """Idempotent. The caller knows that no workspace stands on it."""
-        with locked(self._locks / f"checkout-{tree}"):
+        with locked(self._lock_of(tree)):
             doomed = self.folder / f".old-{tree}-{uuid.uuid4().hex}"
             with contextlib.suppress(FileNotFoundError):
                 self.path(tree).rename(doomed)

@@ -104,6 +104,10 @@ class LocalRepositories:
                 self._make_run(folder, run_id, info)
             except OSError as error:
                 raise GitFailed(f"the run's repository cannot be made in {folder}: {error}") from error
+            if known is not None and known.info.common_dir == info.common_dir:
+                # The source's HEAD moved on. One object a run, always: it guards the workspaces that it opened.
+                known.info = info
+                return known
             run = LocalRunRepository(folder, info, self._checkouts, overlay=self._overlay, faults=self._faults)
             self._runs[run_id] = run
             return run
