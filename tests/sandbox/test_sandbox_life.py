@@ -71,6 +71,26 @@ async def test_a_killed_worker_takes_everything_along(backend: str, tmp_path: Pa
     assert not [g for g in groups if g.exists()]
 
 
+def test_groups_of_workers_that_are_gone_are_swept() -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    groups = [cgroup.make(f"{pid}-test") for pid in (gone.pid, os.getpid())]
+    if groups[0] is None or groups[1] is None:
+        pytest.skip("no control groups can be made here")
+    try:
+        for group in groups:
+            group.open(1 << 30, 10)
+            group.close()
+        cgroup.sweep()
+        assert all(f.exists() for f in groups[0].folders.values()), "a young group may be one that is about to be entered"
+        cgroup.sweep(older_than_s=-1)
+        assert not any(f.exists() for f in groups[0].folders.values())
+        assert all(f.exists() for f in groups[1].folders.values())
+    finally:
+        for group in groups:
+            group.remove()
+
+
 async def test_sixteen_sessions_at_once(tmp_path: Path) -> None:
     sandbox = make_sandbox("bubblewrap", runtime_dir=tmp_path)
     sessions = await asyncio.gather(*(sandbox.start(SandboxSpec(workspace=None)) for _ in range(16)))

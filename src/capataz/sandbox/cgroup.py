@@ -118,6 +118,20 @@ def remove_stale(folders: list[Path]) -> None:
             _remove(folder)
 
 
+def sweep(older_than_s: float = 60.0) -> None:
+    """Removes empty groups beside ours whose worker (its pid is in their name) is gone, whatever its runtime folder was.
+
+    One that is young is left: it may belong to a worker that this process cannot see and that has not entered it yet.
+    """
+    parents = _usable_parents(os.getpid())
+    for parent in set(parents[1].values()) if parents else ():
+        for folder in parent.glob(f"{_PREFIX}*-*"):
+            pid = folder.name.removeprefix(_PREFIX).removeprefix("probe-").partition("-")[0]
+            with suppress(OSError):
+                if pid.isdigit() and not Path("/proc", pid).exists() and time.time() - folder.stat().st_ctime > older_than_s:
+                    folder.rmdir()
+
+
 def make(name: str) -> Cgroup | None:
     """A group called ``name``, not yet opened; None where this process may not make one that limits anything."""
     parents = _usable_parents(os.getpid())

@@ -24,6 +24,7 @@ class Owner:
         self._base = runtime_dir / "sandbox"
         self._base.mkdir(parents=True, exist_ok=True, mode=0o700)
         remove_stale(self._base)
+        cgroup.sweep()
         self.folder = self._base / f"{os.getpid()}-{os.urandom(4).hex()}"
         building = self._base / f".{self.folder.name}"
         building.mkdir(mode=0o700)
