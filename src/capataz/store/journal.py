@@ -117,8 +117,19 @@ class PgJournal:
         return rows.lease(row) if row else None
 
     async def claim_ready(self, holder: Holder, *, ttl_s: float, limit: int = 1) -> list[Lease]:
-        found = await self._all("leases.claim_ready", limit=limit, **_claim_values(holder, ttl_s))
-        return [rows.lease(row) for row in found]
+        values = _claim_values(holder, ttl_s) | {"limit": limit}
+        tried = False
+
+        async def work(connection: Connection) -> list[rows.Row]:
+            nonlocal tried
+            if tried:                          # by itself: SKIP LOCKED may pass over rows that are ours already
+                found = await (await connection.execute(sql("leases.claimed"), values)).fetchall()
+                if found:
+                    return found
+            tried = True
+            return await (await connection.execute(sql("leases.claim_ready"), values)).fetchall()
+
+        return [rows.lease(row) for row in await self._database.run(work)]
 
     async def renew(self, lease: Lease, *, ttl_s: float) -> Lease:
         row = await self._one("leases.renew", run_id=lease.run_id, epoch=lease.epoch, worker=text(lease.holder.worker), ttl_s=ttl_s)

@@ -17,19 +17,22 @@ WITH mine AS (
 )
 SELECT * FROM mine;
 
+-- name: claimed
+SELECT l.run_id, epoch, worker, boot, pid, pid_start, expires_at FROM leases l JOIN runs r ON r.run_id = l.run_id
+WHERE token = %(token)s ORDER BY r.created_at, r.run_id;
+
 -- name: claim_ready
--- An earlier try of this very call, whose answer was lost, left its token on what it got: that comes back first.
 WITH due AS (
-    SELECT r.run_id, coalesce(l.token = %(token)s, false) AS again
+    SELECT r.run_id
     FROM leases l JOIN runs r ON r.run_id = l.run_id
-    WHERE (l.worker IS NULL OR l.expires_at <= capataz_now() OR l.token = %(token)s)
+    WHERE (l.worker IS NULL OR l.expires_at <= capataz_now())
       AND (r.state IN ('queued', 'running') OR (r.state = 'parked' AND r.ready_at <= capataz_now()))
-    ORDER BY again DESC, r.created_at, r.run_id
+    ORDER BY r.created_at, r.run_id
     LIMIT %(limit)s
     FOR UPDATE OF l SKIP LOCKED
 ), mine AS (
     UPDATE leases l SET
-        epoch = CASE WHEN due.again THEN epoch ELSE epoch + 1 END,
+        epoch = epoch + 1,
         worker = %(worker)s, boot = %(boot)s, pid = %(pid)s, pid_start = %(pid_start)s,
         expires_at = capataz_now() + %(ttl_s)s, token = %(token)s
     FROM due WHERE l.run_id = due.run_id
