@@ -4,6 +4,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
+from evidence_rig import git, write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +17,6 @@ TOML = '[suites.unit]\ncommand = "true"\n'
 
 async def record(rig, job, task: str, files: dict[str, str | bytes | None]) -> WorkerRecord:
     """A record made by hand, from a tree that holds these changes."""
-    from conftest import write  # type: ignore[import-not-found]
-
     item = WorkItem(id=task, objective="o", write_globs=["**"])
     ref, tree = await rig.work(job, item, lambda folder: write(folder, files))
     run = await rig.run()
@@ -119,8 +118,6 @@ async def test_what_two_harmless_links_do_together_is_refused(build):
 
 
 async def test_the_message_is_the_request_and_dates_are_the_runs_start(rig):
-    from conftest import git  # type: ignore[import-not-found]
-
     job = await rig.job(request="Add mul\n\nwith\x00 care " + "x" * 100)
     candidate = await rig.candidate(job, {"mul.py": "m\n"})
     run = await rig.run()

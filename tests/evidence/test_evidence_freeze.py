@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from evidence_rig import git
 
 from capataz.contracts.errors import EvidenceError
 from capataz.contracts.records import WorkerOutput, WorkItem
@@ -133,10 +134,8 @@ async def test_the_root_git_folder_is_no_part_of_the_tree(build):
 
 async def test_a_submodule_stays_at_its_commit(build, tmp_path: Path):
     rig = build(None, overlay=True)        # what is written lands in the upper layer, as from inside a sandbox
-    sha = subprocess.run(["git", "rev-parse", "HEAD"], cwd=rig.repo, check=True, capture_output=True, text=True).stdout.strip()
-    for args in (["update-index", "--add", "--cacheinfo", f"160000,{sha},vendor/inner"],
-                 ["-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-q", "-m", "submodule"]):
-        subprocess.run(["git", *args], cwd=rig.repo, check=True)
+    git(rig.repo, "update-index", "--add", "--cacheinfo", f"160000,{git(rig.repo, 'rev-parse', 'HEAD')},vendor/inner")
+    git(rig.repo, "commit", "-q", "-m", "submodule")
     job = await rig.job(base="HEAD")
     assert (await rig.freeze(job, ITEM, put("calc.py", b"# new\n"))).changed_files == [b"calc.py"]
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import RUN, git, write  # type: ignore[import-not-found]
+from evidence_rig import RUN, git, write
 
 from capataz.contracts.coding import JobOptions
 from capataz.contracts.errors import InvalidPolicy, NoSuites, RepositoryUnusable, UsageError

@@ -3,7 +3,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from conftest import RUN, git  # type: ignore[import-not-found]
+from evidence_rig import RUN, git
 
 from capataz.contracts.canonical import digest
 from capataz.contracts.coding import JobOptions

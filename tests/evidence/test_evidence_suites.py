@@ -4,7 +4,7 @@ import shutil
 import sys
 
 import pytest
-from conftest import SELFCHECK  # type: ignore[import-not-found]
+from evidence_rig import SELFCHECK
 
 from capataz.contracts.coding import JobOptions
 from capataz.contracts.errors import UnknownSuite

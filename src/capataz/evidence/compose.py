@@ -20,7 +20,8 @@ _SUBJECT = 72
 
 
 async def compose_candidate(
-    run: RunRepository, blobs: Blobs, ctx: CodingContext, job: CodingJob, records: list[WorkerRecord], *, base_sha: str, round: int
+    run: RunRepository, blobs: Blobs, ctx: CodingContext, job: CodingJob, records: list[WorkerRecord], *,
+    base_sha: str, round: int,
 ) -> Candidate:
     """Merges and commits. Raises ``CandidateConflict``, ``NoChanges`` (nothing differs from the original base),
     ``ScopeViolation`` and ``LinkEscape`` for what only the merge brought about."""

@@ -194,7 +194,8 @@ def limits_of(policy: Policy) -> Limits:
 
 def _key(policy: Policy, tools: dict[str, str], entries: list[TreeEntry], backend: str) -> str:
     """Lock files, files that the commands name, stack, commands, variables, tool versions and machine."""
-    words = {w.removeprefix("./").encode() for command in policy.environment.setup for w in re.split(r"[\s'\"=;&|]+", command) if w}
+    commands = " ".join(policy.environment.setup)
+    words = {w.removeprefix("./").encode() for w in re.split(r"[\s'\"=;&|]+", commands) if w}
     files = sorted((repr(e.path), e.sha) for e in entries if _LOCKS.fullmatch(e.path) or e.path in words)
     return digest(
         {"version": LAYER_VERSION, "environment": policy.environment, "tools": tools, "files": files, "backend": backend,

@@ -23,7 +23,8 @@ _TEST_FILE = re.compile(
 )
 # Commands that never run tests: no point in running them on the base for their ids.
 _NO_TESTS = re.compile(
-    r"\s*(?:python3? -m )?(?:ruff|flake8|mypy|pyright|black|isort|pylint|eslint|prettier|tsc|true|false|gofmt|go vet|cargo (?:fmt|clippy|check|build))\b[^;&|]*"
+    r"\s*(?:python3? -m )?(?:ruff|flake8|mypy|pyright|black|isort|pylint|eslint|prettier|tsc|true|false|gofmt|go vet"
+    r"|cargo (?:fmt|clippy|check|build))\b[^;&|]*"
 )
 
 
@@ -36,7 +37,9 @@ class Guarded:
     base: TestIds | None
 
 
-async def guard_suite(bench: Bench, suite: Suite, run: SuiteRun, changes: list[Change], *, cache: Path, need_ids: bool) -> Guarded:
+async def guard_suite(
+    bench: Bench, suite: Suite, run: SuiteRun, changes: list[Change], *, cache: Path, need_ids: bool
+) -> Guarded:
     """``changes``: of the candidate against the original base. ``need_ids``: new tests are required of the job."""
     if suite.test_edits == "any" and not need_ids:
         return Guarded(findings=[], notes=[], base=None)
@@ -48,7 +51,7 @@ async def guard_suite(bench: Bench, suite: Suite, run: SuiteRun, changes: list[C
         notes.append(f"suite {suite.id}: test ids come from the candidate's own process and could be forged")
     elif suite.test_edits == "add":
         findings += _deletions(suite, changes)
-        notes.append(f"suite {suite.id}: its test ids cannot be listed; only the deletion of files that match `protects` is refused")
+        notes.append(f"suite {suite.id}: its test ids cannot be listed; only deleting what `protects` names is refused")
     return Guarded(findings=findings, notes=notes, base=base)
 
 

@@ -81,7 +81,8 @@ async def _target(
     if dirty:
         return Target(ref=own, expected_old=None, note=merge_note(own, ref, dirty))
     if named is None and base_sha != info.head_sha:
-        return Target(ref=own, expected_old=None, note=merge_note(own, ref, f"--base is not its present commit {info.head_sha[:12]}"))
+        why = f"--base is not its present commit {info.head_sha[:12]}"
+        return Target(ref=own, expected_old=None, note=merge_note(own, ref, why))
     return await _existing(repositories, info, ref, base_sha, None)
 
 

@@ -94,7 +94,8 @@ def _cut(part: bytes, share: int, uri: str) -> bytes:
 def log_text(report: TestReport, logs: list[tuple[SuiteResult, bytes]], *, budget: int = LOG_BYTES) -> str:
     """Each suite's result and log, head and tail kept; then the notes of the report."""
     shares = _shares([len(log) for _, log in logs], budget)
-    body = b"".join(_heading(suite).encode() + _middle_cut(log, share, suite) for (suite, log), share in zip(logs, shares, strict=True))
+    shown = zip(logs, shares, strict=True)
+    body = b"".join(_heading(suite).encode() + _middle_cut(log, share, suite) for (suite, log), share in shown)
     text, escaped = readable(body)
     notes = "".join(f"note: {note}\n" for note in report.notes)
     edits = "".join(f"existing test file edited: {show(p)}\n" for p in report.test_edits)

@@ -54,7 +54,8 @@ def _suites(item: WorkItem, job: CodingJob) -> None:
     for suite_id in item.additional_suite_ids:
         if job.policy.suite(suite_id) is None:
             known = ", ".join(s.id for s in job.policy.suites)
-            raise UnknownSuite(f"task {item.id}: no suite {suite_id!r} is declared; declared are {known}", task=item.id, suite=suite_id)
+            text = f"task {item.id}: no suite {suite_id!r} is declared; declared are {known}"
+            raise UnknownSuite(text, task=item.id, suite=suite_id)
 
 
 def _immutable(job: CodingJob, plan: WorkflowPlan) -> tuple[WorkflowPlan, list[str]]:

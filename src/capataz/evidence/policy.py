@@ -149,7 +149,8 @@ def _stack(table: _Table) -> str | None:
     name, at, version = stack.partition("@")
     if name not in STACKS:
         near = difflib.get_close_matches(name, STACKS, 1)
-        raise table.wrong("stack", f"{name!r} is not one of {', '.join(STACKS)}" + (f"; did you mean `{near[0]}`?" if near else ""))
+        hint = f"; did you mean `{near[0]}`?" if near else ""
+        raise table.wrong("stack", f"{name!r} is not one of {', '.join(STACKS)}{hint}")
     if at and not re.fullmatch(r"\d+(\.\d+){0,3}", version):
         raise table.wrong("stack", f"{version!r} is no version; write for example node@22")
     return stack
@@ -251,7 +252,8 @@ def _publish(table: _Table) -> Publish:
     if branch is not None:
         problem = branch_problem(branch.replace("{run}", "r0"))
         if problem or "{" in branch.replace("{run}", ""):
-            raise table.wrong("branch", f"{branch!r} {problem or 'may hold no placeholder but {run}'}; write for example capataz/{{run}}")
+            said = problem or "may hold no placeholder but {run}"
+            raise table.wrong("branch", f"{branch!r} {said}; write for example capataz/{{run}}")
     return Publish(branch=branch)
 
 
@@ -304,7 +306,8 @@ def _require(policy: Policy) -> None:
         ids = ", ".join(s.id for s in policy.suites)
         raise NoSuites(f"no suite is required ({ids}); set required = true on at least one in capataz.toml")
     raise NoSuites(
-        'no suite is declared and none was detected; add capataz.toml with [suites.unit] and command = "...", or pass --policy FILE'
+        "no suite is declared and none was detected; "
+        'add capataz.toml with [suites.unit] and command = "...", or pass --policy FILE'
     )
 
 

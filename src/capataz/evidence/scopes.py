@@ -31,7 +31,8 @@ def check_globs(item: WorkItem, protected: list[str]) -> None:
         named = _names_protected(glob, protected)
         if named:
             raise ScopeViolation(
-                f"task {item.id}: write_globs names {glob}, which is protected ({named}); leave it out", task=item.id, paths=[glob]
+                f"task {item.id}: write_globs names {glob}, which is protected ({named}); leave it out",
+                task=item.id, paths=[glob],
             )
 
 

@@ -74,12 +74,16 @@ class EvidenceService:
 
     # ---- plan, workspace, freeze, compose ----
 
-    async def plan_check(self, ctx: CodingContext, job: CodingJob, plan: WorkflowPlan, *, base_sha: str, repair: bool) -> PlanVerdict:
+    async def plan_check(
+        self, ctx: CodingContext, job: CodingJob, plan: WorkflowPlan, *, base_sha: str, repair: bool
+    ) -> PlanVerdict:
         run = await self._run(ctx.run_id, job)
         files = [e.path for e in await run.entries(await run.tree_of(base_sha))]
         return check_plan(job, plan, files)
 
-    async def workspace(self, ctx: CodingContext, job: CodingJob, item: WorkItem | None, *, base_sha: str, round: int) -> WorkspaceRef:
+    async def workspace(
+        self, ctx: CodingContext, job: CodingJob, item: WorkItem | None, *, base_sha: str, round: int
+    ) -> WorkspaceRef:
         run = await self._run(ctx.run_id, job)
         await self._environments.of(run, job)
         tree = await run.tree_of(base_sha)
@@ -122,7 +126,9 @@ class EvidenceService:
         self._faults.reach("freeze.after")
         return record
 
-    async def compose(self, ctx: CodingContext, job: CodingJob, records: list[WorkerRecord], *, base_sha: str, round: int) -> Candidate:
+    async def compose(
+        self, ctx: CodingContext, job: CodingJob, records: list[WorkerRecord], *, base_sha: str, round: int
+    ) -> Candidate:
         self._faults.reach("compose.before")
         run = await self._run(ctx.run_id, job)
         candidate = await compose_candidate(run, self._blobs, ctx, job, records, base_sha=base_sha, round=round)
@@ -167,7 +173,9 @@ class EvidenceService:
 
     # ---- promotion ----
 
-    async def promote(self, ctx: CodingContext, job: CodingJob, envelope: CandidateEnvelope, *, approval: dict[str, Any]) -> Promotion:
+    async def promote(
+        self, ctx: CodingContext, job: CodingJob, envelope: CandidateEnvelope, *, approval: dict[str, Any]
+    ) -> Promotion:
         run = await self._run(ctx.run_id, job)
         tree = await verify(run, self._blobs, job, envelope, approval)
         return await publish(self._repositories, run, ctx, job, envelope.candidate_sha, tree)
@@ -222,7 +230,8 @@ class EvidenceService:
             if not result.passed:
                 how = f"exit code {result.exit_code}" if result.reason == "exit" else result.reason
                 return Refusal(
-                    code="fast_suite_failed", message=f"suite {suite.id} fails on your files ({how}); mend it and submit again: {tail}",
+                    code="fast_suite_failed",
+                    message=f"suite {suite.id} fails on your files ({how}); mend it and submit again: {tail}",
                     details={"suite": suite.id, "exit_code": result.exit_code, "reason": result.reason},
                 )
         return None

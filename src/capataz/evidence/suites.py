@@ -118,7 +118,8 @@ def _log(result: CommandResult) -> bytes:
 async def _tests(session: Session, reporter: _Reporter, log: bytes) -> TestIds:
     """The reports that the suite's processes left in the sandbox's own /tmp. They all ended with the command."""
     script = 'cat "$1"/*.jsonl 2>/dev/null || true'
-    result = await session.run(("/bin/sh", "-c", script, "sh", reporter.folder), cwd="/", timeout_s=60, output_limit=_REPORT_BYTES)
+    argv = ("/bin/sh", "-c", script, "sh", reporter.folder)
+    result = await session.run(argv, cwd="/", timeout_s=60, output_limit=_REPORT_BYTES)
     found = parse_reports(result.stdout)
     return found if found.listed else parse_log(reporter.command, log)
 

@@ -99,7 +99,8 @@ def _require_new_tests(results: list[SuiteResult], runs: list[SuiteRun], guards:
     if found - base:
         return results
     listed = any(runs[i].tests.listed for i in asked)
-    finding = "the candidate adds no test id over the base" if listed else "new tests are required and no suite's test ids can be listed"
+    unlisted = "new tests are required and no suite's test ids can be listed"
+    finding = "the candidate adds no test id over the base" if listed else unlisted
     update: dict[str, Any] = {"passed": False, "reason": "new_tests_missing"}
     return [
         r.model_copy(update={**update, "findings": [*r.findings, finding]}) if i in asked and r.passed else r

@@ -76,7 +76,11 @@ def _check(policy: Policy, tools: dict[str, str]) -> None:
     tool = next(iter(_COMMANDS[stack]))
     relied = bool(policy.environment.setup or at or any(s.detected for s in policy.suites))
     if relied and tool not in tools:
-        raise SandboxUnavailable(f"stack {stack}: the sandbox has no `{tool}`; install it on this host, or set another environment.stack")
+        raise SandboxUnavailable(
+            f"stack {stack}: the sandbox has no `{tool}`; install it on this host, or set another environment.stack"
+        )
     numbers = re.search(r"\d+(?:\.\d+)*", tools.get(tool, ""))
     if at and not (numbers and (numbers[0] + ".").startswith(wanted + ".")):
-        raise SandboxUnavailable(f"stack {policy.environment.stack}: this host has {tools[tool]}; install {tool} {wanted}, or change environment.stack")
+        raise SandboxUnavailable(
+            f"stack {policy.environment.stack}: this host has {tools[tool]}; install {tool} {wanted}, or change environment.stack"
+        )

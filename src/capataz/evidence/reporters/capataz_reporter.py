@@ -71,7 +71,7 @@ def _case_file(case):
 
 
 def _is_real(case):
-    return hasattr(case, "id") and not type(case).__module__.startswith("unittest.") or type(case).__name__ == "FunctionTestCase"
+    return type(case).__name__ == "FunctionTestCase" or (hasattr(case, "id") and not type(case).__module__.startswith("unittest."))
 
 
 def watch_cases(test_case):
