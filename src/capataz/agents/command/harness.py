@@ -13,7 +13,7 @@ import json
 import random
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ from typing import Any
 from capataz.agents import prompts
 from capataz.agents.command.http import UnixServer
 from capataz.agents.command.launch import Launch, Launched
-from capataz.agents.command.programs import CommandSpec
+from capataz.agents.command.programs import CommandSpec, command_spec
 from capataz.agents.command.proxy import ModelProxy
 from capataz.agents.command.shown import Shown
 from capataz.agents.model_client import ModelClient
+from capataz.agents.models import ModelsConfig
 from capataz.agents.tools.submit import Output, output_of
 from capataz.contracts.canonical import JsonValue, canonical_text, digest
 from capataz.contracts.clock import Clock, SystemClock
@@ -208,3 +209,8 @@ def json_in(text: str) -> JsonValue:
         if not stripped[end:].strip():
             return value
     return None
+
+
+def command_harness(name: str, models: ModelsConfig, tables: Mapping[str, Any] | None = None, clock: Clock | None = None) -> CommandHarness:
+    """The harness ``command:NAME``; ``tables``: ``[commands]`` of the configuration. Raises ``UsageError``."""
+    return CommandHarness(command_spec(name, tables or {}), models.client, clock=clock, masker=models.masker)
