@@ -9,6 +9,8 @@ import odd_repositories as odd
 import pytest
 from conftest import in_sandbox, opened, python_in_sandbox, workspace
 
+from capataz.contracts.errors import GitFailed
+from capataz.workspace.batch import Batch
 from capataz.workspace.repositories import LocalRepositories
 
 
@@ -163,6 +165,38 @@ async def test_large_files_do_not_fill_memory(tmp_path: Path, repositories: Loca
     in_sandbox(ws, "head -c 30000000 /dev/zero > big; echo end >> big")
     tree = await ws.snapshot()
     assert (await run.read(tree, b"big") or b"")[-5:] == b"\0end\n"
+    odd.git(run.git_dir, "fsck", "--strict", tree)
+
+
+@pytest.mark.parametrize("object_format", ["sha1", "sha256"])
+async def test_many_new_files_are_one_pack(tmp_path: Path, repositories: LocalRepositories, object_format: str) -> None:
+    run = await opened(repositories, odd.plain(tmp_path / "s", f"--object-format={object_format}"))
+    ws = await workspace(run)
+    in_sandbox(ws, "mkdir -p node_modules/a; for i in $(seq 400); do echo $i > node_modules/a/f$i; done; head -c 300000 /dev/urandom > r")
+    tree = await ws.snapshot()
+    assert len(list((run.git_dir / "objects/pack").glob("*.pack"))) == 1
+    assert len(list((run.git_dir / "objects").glob("??/*"))) == 0
+    assert await run.read(tree, b"node_modules/a/f400") == b"400\n"
+    odd.git(run.git_dir, "fsck", "--strict", tree)
+    in_sandbox(ws, "echo x > node_modules/a/f1")
+    await ws.restore(tree)
+    assert await ws.snapshot() == tree
+
+
+async def test_a_snapshot_that_failed_is_made_whole_by_the_next(tmp_path: Path, repositories: LocalRepositories, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = await opened(repositories, odd.plain(tmp_path / "s"))
+    ws = await workspace(run)
+    in_sandbox(ws, "echo precious > new; sleep 0.2")
+    with monkeypatch.context() as patch:
+
+        def full(self: Batch) -> None:
+            raise OSError(28, "No space left on device")
+
+        patch.setattr(Batch, "finish", full)
+        with pytest.raises(GitFailed, match="No space"):
+            await ws.snapshot()
+    tree = await ws.snapshot()
+    assert await run.read(tree, b"new") == b"precious\n"
     odd.git(run.git_dir, "fsck", "--strict", tree)
 
 

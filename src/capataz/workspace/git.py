@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from capataz.contracts.errors import GitFailed, RepositoryUnusable
 
@@ -121,16 +121,22 @@ class Git:
         timeout_s: float = TIMEOUT_S,
     ) -> GitResult:
         """Runs to the end, at most ``timeout_s`` seconds. Blocks: call it from a thread."""
-        argv: Sequence[str | bytes] = ["git", *args]
+        return self._run(args, {"input": stdin}, env, timeout_s)
+
+    def run_from(self, stdin: IO[bytes], *args: str | bytes, timeout_s: float = TIMEOUT_S) -> GitResult:
+        """As ``run``, with an open file as input."""
+        return self._run(args, {"stdin": stdin}, None, timeout_s)
+
+    def _run(self, args: Sequence[str | bytes], source: dict[str, Any], env: Mapping[str, str] | None, timeout_s: float) -> GitResult:
         try:
             done = subprocess.run(
-                argv,
-                input=stdin,
+                ["git", *args],
                 capture_output=True,
                 env=self.environment(env),
                 cwd=self.git_dir,                  # never a folder of hostile files
                 timeout=timeout_s,
                 check=False,
+                **source,
             )
         except FileNotFoundError:
             raise _missing(self.git_dir) from None

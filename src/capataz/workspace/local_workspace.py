@@ -134,10 +134,13 @@ class LocalWorkspace:
         try:
             with directory(self._layer().upper) as root:
                 tree = scan.run(root, self._record.tree)
-        except FileNotFoundError:
-            raise GitFailed(f"workspace {self.workspace_id} is gone") from None
-        except OSError as error:
-            raise GitFailed(f"workspace {self.workspace_id} cannot be read: {error}") from error
+        except BaseException as error:
+            self._cache.clear()                    # it names blobs that were read, and now were not stored
+            if isinstance(error, FileNotFoundError):
+                raise GitFailed(f"workspace {self.workspace_id} is gone") from None
+            if isinstance(error, OSError):
+                raise GitFailed(f"workspace {self.workspace_id} cannot be read: {error}") from error
+            raise
         scan.specials = sorted(set(scan.specials))
         return tree, scan
 

@@ -47,25 +47,26 @@ class ObjectStore:
 
     # ---- hashing and writing ----
 
-    def _digest(self) -> hashlib._Hash:
+    def digest(self) -> hashlib._Hash:
+        """A fresh digest of the repository's kind."""
         return hashlib.sha256() if self.object_format == "sha256" else hashlib.sha1(usedforsecurity=False)
 
     def hash(self, kind: str, data: bytes) -> str:
-        digest = self._digest()
+        digest = self.digest()
         digest.update(b"%s %d\0" % (kind.encode(), len(data)))
         digest.update(data)
         return digest.hexdigest()
 
     def write(self, kind: str, data: bytes) -> str:
         sha = self.hash(kind, data)
-        if not self._path(sha).exists():
+        if not self.has_loose(sha):
             header = b"%s %d\0" % (kind.encode(), len(data))
             self._place(sha, lambda out: out.write(zlib.compress(header + data, 1)))
         return sha
 
     def write_file(self, source: IO[bytes], size: int) -> str:
         """A blob of exactly ``size`` bytes of a file that nobody changes, without holding it in memory."""
-        digest, packer = self._digest(), zlib.compressobj(1)
+        digest, packer = self.digest(), zlib.compressobj(1)
         header = b"blob %d\0" % size
         digest.update(header)
         with self._temporary() as out:
@@ -78,6 +79,9 @@ class ObjectStore:
             sha = digest.hexdigest()
             self._adopt(out.name, sha)
         return sha
+
+    def has_loose(self, sha: str) -> bool:
+        return self._path(sha).exists()
 
     def _path(self, sha: str) -> Path:
         return self._objects / sha[:2] / sha[2:]
@@ -124,8 +128,8 @@ class ObjectStore:
         self._remember(sha, parsed)
         return parsed
 
-    def write_tree(self, tree: Tree) -> str:
-        sha = self.write("tree", serialize_tree(tree))
+    def write_tree(self, tree: Tree, write: Callable[[str, bytes], str] | None = None) -> str:
+        sha = (write or self.write)("tree", serialize_tree(tree))
         self._remember(sha, dict(tree))
         return sha
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from capataz.contracts.errors import GitFailed
+from capataz.workspace.batch import Batch
 from capataz.workspace.files import directory, open_file
 from capataz.workspace.materialise import EXECUTABLE, GITLINK, LINK
 from capataz.workspace.names import is_reserved, shown
@@ -38,11 +39,16 @@ class Scan:
     overlay: bool
     gitlinks: Mapping[bytes, str] = field(default_factory=dict[bytes, str])   # submodules that the layer itself stands for
     specials: list[tuple[bytes, str]] = field(default_factory=list[tuple[bytes, str]])
+    batch: Batch = field(init=False)
     irregular: int = 0                         # empty folders and modes that the tree does not tell: a restore mends them
+
+    def __post_init__(self) -> None:
+        self.batch = Batch(self.store)
 
     def run(self, root: int, lower_tree: str | None) -> str:
         """The tree of what a process in the workspace sees."""
         tree = self._folder(root, b"", lower_tree if self.overlay else None, 0)
+        self.batch.finish()
         return tree or self.store.empty_tree
 
     def _folder(self, fd: int, path: bytes, below: str | None, depth: int) -> str | None:
@@ -58,7 +64,7 @@ class Scan:
             self._note_bare(path, names, level)
         if below is not None and level == before:
             return below
-        return self.store.write_tree(level) if level else None
+        return self.store.write_tree(level, self.batch.write) if level else None
 
     def _entry(self, fd: int, name: bytes, path: bytes, level: Tree, depth: int) -> None:
         try:
@@ -159,7 +165,7 @@ class Scan:
             return self.store.write_file(copy, size)
 
     def _blob(self, data: bytes) -> str:
-        return self.store.write("blob", data)
+        return self.batch.write("blob", data)
 
     # ---- what no tree may hold ----
 
