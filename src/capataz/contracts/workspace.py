@@ -52,9 +52,14 @@ class MergeResult:
 class Workspace(Protocol):
     """Private files over one tree."""
 
-    workspace_id: str
-    mount: WorkspaceMount
-    kind: Literal["overlay", "copy"]
+    @property
+    def workspace_id(self) -> str: ...
+    @property
+    def mount(self) -> WorkspaceMount:
+        """As it is now: a restore gives the workspace other folders."""
+        ...
+    @property
+    def kind(self) -> Literal["overlay", "copy"]: ...
 
     async def snapshot(self) -> str:
         """The tree of the files as they are now (root ``.git`` left out, git-ignored files included, special files and
@@ -105,7 +110,7 @@ class RunRepository(Protocol):
     async def checkout(self, tree: str) -> Path:
         """A shared read-only folder with exactly this tree (no filters), made once per tree."""
         ...
-    async def workspace(self, workspace_id: str, tree: str, *, base_sha: str, writable: bool = True, hidden: list[str] = []) -> Workspace:
+    async def workspace(self, workspace_id: str, tree: str, *, base_sha: str, writable: bool = True, hidden: list[str] | None = None) -> Workspace:
         """Opens the workspace, making it when it is missing. Fault points ``workspace.create.*``."""
         ...
 
@@ -133,4 +138,7 @@ class Repositories(Protocol):
     async def remove_run(self, run_id: str, *, keep_objects: bool = True) -> None: ...
     def leftovers(self) -> AsyncIterator[dict[str, Any]]:
         """Folders of runs, workspaces and checkouts on disk, for gc."""
+        ...
+    async def remove_leftover(self, item: dict[str, Any]) -> None:
+        """Removes what ``leftovers`` gave. The caller knows that nothing uses it."""
         ...

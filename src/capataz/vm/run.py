@@ -34,6 +34,7 @@ from capataz.vm.effects import control
 from capataz.vm.history import History
 from capataz.vm.inbox import Inbox
 from capataz.vm.instance import Instance
+from capataz.vm.keys import agent_name
 from capataz.vm.large import LargeValues
 from capataz.vm.pipe import ProcessDied
 from capataz.vm.ports import Parking, Ports
@@ -64,6 +65,7 @@ class Run:
         self.cancel_reason = ""
         self.instances: list[Instance] = []
         self.trees: dict[str, str] = {}        # workspace id -> its tree as last recorded
+        self._writers: dict[str, asyncio.Lock] = {}
         self.quiet_changed = asyncio.Event()   # for whoever puts questions to a person
         self._idle = asyncio.Event()
         self._stopped = asyncio.Event()
@@ -351,8 +353,20 @@ class Run:
                 self.request_stop("cancel", str(item.body or ""))
             elif item.kind == "pause" and item.target is None:
                 self.request_stop("pause", str(item.body or ""))
+            elif item.kind in ("pause", "resume") and item.target is not None:
+                self._hold(item.target, item.kind == "pause")
             elif item.kind == "topup":
                 self.committer.soon(Part(Batch(accounts=(await self.accounts.topup(item.body),))))
+
+    def _hold(self, agent: str, hold: bool) -> None:
+        """Holds an agent before its next model or tool call, or lets it go on."""
+        for effect in self._in_flight():
+            if effect.kind == "agent" and agent_name(effect.scope, effect.name) == agent:
+                effect.paused.clear() if hold else effect.paused.set()
+
+    def writing(self, workspace_id: str) -> asyncio.Lock:
+        """A workspace has one writer at a time: the next waits until a cancelled one has really stopped."""
+        return self._writers.setdefault(workspace_id, asyncio.Lock())
 
     # ---- effects -------------------------------------------------------------------------------
 

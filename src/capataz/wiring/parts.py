@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from capataz.contracts.blobs import Blobs
 from capataz.contracts.clock import Clock, SystemClock
@@ -19,10 +20,14 @@ from capataz.contracts.workspace import Repositories
 from capataz.wiring.config import Config
 from capataz.wiring.home import runtime_folder
 
+if TYPE_CHECKING:
+    from capataz.agents.models import ModelsConfig
+    from capataz.evidence.service import EvidenceService
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The rooms' implementations, opened. ``evidence`` is an ``EvidenceService``, ``models`` a ``Models``."""
+    """The rooms' implementations, opened."""
 
     config: Config
     clock: Clock
@@ -31,8 +36,8 @@ class Parts:
     blobs: Blobs
     repositories: Repositories
     sandboxes: Sandboxes
-    evidence: object
-    models: object
+    evidence: EvidenceService
+    models: ModelsConfig
 
 
 class Sandboxes:
@@ -61,7 +66,7 @@ class Sandboxes:
 class Harnesses:
     """Harnesses by name: ``agno``, or ``command:NAME`` for a coding program of the table."""
 
-    def __init__(self, models: object, clock: Clock) -> None:
+    def __init__(self, models: ModelsConfig, clock: Clock) -> None:
         self._models = models
         self._clock = clock
         self._known: dict[str, Harness] = {}
@@ -75,7 +80,7 @@ class Harnesses:
         if name == "agno":
             from capataz.agents.harness import AgnoHarness
 
-            return AgnoHarness(self._models.client, self._clock)  # type: ignore[attr-defined]
+            return AgnoHarness(self._models.client, self._clock)
         kind, _, program = name.partition(":")
         if kind == "command":
             from capataz.agents.command.harness import command_harness

@@ -91,6 +91,14 @@ async def perform(run: Run, effect: Effect) -> Done:
     account = _account(run, effect)
     if run.accounts.has_money_limit(account) and run.ports.agents.prices.price(model, Usage(input_tokens=1, output_tokens=1)) is None:
         raise UnknownPrice(f"{model} has no known price and the run has a money budget; give a price in [models] or lift the budget")
+    workspace = _workspace(effect)
+    if workspace is None or effect.input["type"] != "general":
+        return await _converse(run, effect, model, account)
+    async with run.writing(workspace.workspace_id):
+        return await _converse(run, effect, model, account)
+
+
+async def _converse(run: Run, effect: Effect, model: str, account: str) -> Done:
     harness = run.ports.agents.harness(effect.input.get("harness") or "agno")
     started = time.monotonic()
     bench = await run.ports.agents.bench(

@@ -41,6 +41,8 @@ async def perform(run: Run, effect: Effect) -> Done:
     arguments = typed_arguments(verb, effect.input)
     if verb == "freeze":
         arguments["end_tree"] = run.trees.get(arguments["workspace"].workspace_id)
+        async with run.writing(arguments["workspace"].workspace_id):
+            return Done(to_json(await method(context(run, effect), **arguments)))
     if verb == "envelope":
         arguments["usage"] = await _usage_so_far(run)
     if verb in EXTERNAL:
