@@ -26,6 +26,8 @@ from capataz.workspace.names import folder_name
 from capataz.workspace.run_repository import LocalRunRepository
 from capataz.workspace.updating import update_checkout
 
+_COPIES = "copies"  # a run's folder has this file when its workspaces are copies
+
 
 class LocalRepositories:
     """``Repositories`` under ``home``: ``runs/RUN/{repo.git,ws,ignore}``, ``checkouts``, ``locks``, ``scratch``.
@@ -90,6 +92,12 @@ class LocalRepositories:
         with self._lock:
             return [run for run in self._runs.values() if run.info.common_dir == info.common_dir]
 
+    async def use_copies(self, run_id: str) -> None:
+        """The run's workspaces will be plain copies: its sandbox mounts no overlays. Before its first workspace; kept on disk."""
+        folder = self._run_folder(run_id)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _COPIES).touch()
+
     async def open_run(self, run_id: str, info: RepositoryInfo) -> LocalRunRepository:
         return await asyncio.to_thread(self._open_run, run_id, info)
 
@@ -108,7 +116,8 @@ class LocalRepositories:
                 # The source's HEAD moved on. One object a run, always: it guards the workspaces that it opened.
                 known.info = info
                 return known
-            run = LocalRunRepository(folder, info, self._checkouts, overlay=self._overlay, faults=self._faults)
+            overlay = self._overlay and not (folder / _COPIES).exists()
+            run = LocalRunRepository(folder, info, self._checkouts, overlay=overlay, faults=self._faults)
             self._runs[run_id] = run
             return run
 
@@ -198,7 +207,8 @@ def _folders(folder: Path) -> list[Path]:
 
 def _record(file: Path) -> dict[str, Any]:
     try:
-        return json.loads(file.read_text())
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
     except (OSError, ValueError):
         return {}
 
