@@ -226,7 +226,7 @@ class AskExpired(OrchestrationError):
 
 
 class EffectInDoubt(OrchestrationError):
-    """It is not known whether a non-idempotent effect happened: ``capataz resolve`` decides."""
+    """It is not known whether a non-idempotent effect happened; a person decides whether it is done again."""
 
 
 class EffectCancelled(OrchestrationError):
