@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -65,6 +65,7 @@ class Policy(Record):
     scopes: Scopes = Scopes()
     publish: Publish = Publish()
     require_new_tests: bool = False
+    models: dict[str, Any] = {}                # ``[models]`` as written: aliases; endpoints and prices only from outside the repository
     source: Literal["repository", "file", "detected"] = "detected"
     guidance: dict[str, str] = Field(default_factory=dict)   # AGENTS.md, CLAUDE.md of the base: data for prompts, never authority
 

@@ -36,9 +36,12 @@ class Workbench(Protocol):
 
 
 class AgentRuntime(Protocol):
-    """Errors: ``UsageError`` (unknown model or harness), ``ProviderRejected`` (no key), ``SandboxUnavailable``."""
+    """``options``: the run's, as stored at its start. Errors: ``UsageError`` (unknown model or harness), ``ProviderRejected``
+    (no key), ``SandboxUnavailable``."""
 
-    prices: PriceBook
+    def prices(self, options: Mapping[str, Any]) -> PriceBook:
+        """The price book of a run."""
+        ...
 
     def resolve(self, model: str | None, options: Mapping[str, Any]) -> str:
         """The model's full id: the call's, else the run's, else the configured default; aliases resolved."""
@@ -48,7 +51,7 @@ class AgentRuntime(Protocol):
         """Names and schema digests of the tools: part of an agent's key."""
         ...
 
-    def harness(self, name: str) -> Harness: ...
+    def harness(self, name: str, options: Mapping[str, Any]) -> Harness: ...
 
     def guidance(self, run: RunRecord) -> Mapping[str, str]: ...
 

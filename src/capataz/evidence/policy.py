@@ -114,6 +114,7 @@ def parse_policy(data: bytes, *, source: str, outside: bool) -> Policy:
         scopes=_scopes(root.table("scopes")),
         publish=_publish(root.table("publish")),
         require_new_tests=root.flag("require_new_tests", False),
+        models=root.table("models").values,
         source="file" if outside else "repository",
     )
 

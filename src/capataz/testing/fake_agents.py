@@ -107,7 +107,6 @@ class FakeAgents:
     """``contracts.runtime.AgentRuntime`` over one fake harness."""
 
     def __init__(self, harness: Harness) -> None:
-        self.prices = FakePrices()
         self._harness = harness
 
     def resolve(self, model: str | None, options: Mapping[str, Any]) -> str:
@@ -116,7 +115,10 @@ class FakeAgents:
     def identity(self, *, type: AgentType, tools: tuple[str, ...] | None, output_schema: JsonValue, harness: str) -> JsonValue:
         return {"type": type, "tools": list(tools or ()), "output": digest(output_schema)}
 
-    def harness(self, name: str) -> Harness:
+    def prices(self, options: Mapping[str, Any]) -> FakePrices:
+        return FakePrices()
+
+    def harness(self, name: str, options: Mapping[str, Any]) -> Harness:
         return self._harness
 
     def guidance(self, run: RunRecord) -> Mapping[str, str]:

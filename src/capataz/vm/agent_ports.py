@@ -209,7 +209,7 @@ class JournaledPorts:
         return ModelReply(response=reply.response, usage=usage)
 
     def _price(self, usage: Usage) -> Decimal:
-        return self._run.ports.agents.prices.price(self._model, usage) or Decimal(0)
+        return self._run.prices.price(self._model, usage) or Decimal(0)
 
     # ---- tools ---------------------------------------------------------------------------------
 

@@ -60,6 +60,7 @@ class Run:
         )
         self.accounts = Accounts(self.emit)
         self.inbox = Inbox(self)
+        self.prices = ports.agents.prices(self.options)
         self.draining = False
         self.stop: Stop | None = None
         self.cancel_reason = ""

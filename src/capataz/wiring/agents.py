@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capataz.contracts.canonical import JsonValue, digest
 from capataz.contracts.coding import CodingJob, Emit, JobOptions, WorkspaceRef
 from capataz.contracts.faults import Faults
 from capataz.contracts.harness import AgentType, Harness, PriceBook
 from capataz.contracts.journal import RunRecord
-from capataz.contracts.sandbox import Limits, Sandbox, SandboxSpec
+from capataz.contracts.sandbox import Sandbox, SandboxSpec
 from capataz.contracts.workspace import Repositories, Workspace
-from capataz.wiring.bench import Bench
+from capataz.wiring.bench import Bench, MakeSpec
+
+if TYPE_CHECKING:
+    from capataz.agents.models import ModelsConfig
+    from capataz.wiring.parts import Harnesses
 
 
 class Agents:
@@ -22,20 +26,16 @@ class Agents:
     def __init__(
         self,
         *,
-        models: Any,
-        prices: PriceBook,
-        harnesses: Callable[[str], Harness],
-        tool_identity: Callable[..., JsonValue],
+        models: Callable[[Mapping[str, Any]], ModelsConfig],
+        harnesses: Harnesses,
         repositories: Repositories,
         sandbox_for: Callable[[JobOptions], Awaitable[Sandbox]],
         environment_of: Callable[[str, CodingJob], Awaitable[Any]],
         faults: Faults,
     ) -> None:
-        self.prices = prices
         self._models = models
         self._harnesses = harnesses
-        self._tool_identity = lru_cache(maxsize=512)(self._hashed_identity)
-        self._identity = tool_identity
+        self._tool_identity = lru_cache(maxsize=512)(harnesses.identity)
         self._repositories = repositories
         self._sandbox_for = sandbox_for
         self._environment_of = environment_of
@@ -45,17 +45,17 @@ class Agents:
     # ---- models and tools ----------------------------------------------------------------------
 
     def resolve(self, model: str | None, options: Mapping[str, Any]) -> str:
-        return self._models.resolve(model, default=options.get("model"))
+        return self._models(options).resolve(model, default=options.get("model"))
+
+    def prices(self, options: Mapping[str, Any]) -> PriceBook:
+        return self._models(options).prices()
 
     def identity(self, *, type: AgentType, tools: tuple[str, ...] | None, output_schema: JsonValue, harness: str) -> JsonValue:
         names = self._tool_identity(type, tools, harness)
         return names if output_schema is None else {"tools": names, "output": digest(output_schema)}
 
-    def _hashed_identity(self, type: AgentType, tools: tuple[str, ...] | None, harness: str) -> JsonValue:
-        return self._identity(type=type, tools=tools, harness=harness)
-
-    def harness(self, name: str) -> Harness:
-        return self._harnesses(name)
+    def harness(self, name: str, options: Mapping[str, Any]) -> Harness:
+        return self._harnesses.of(name, self._models(options))
 
     def guidance(self, run: RunRecord) -> Mapping[str, str]:
         job = self.job(run)
@@ -78,8 +78,7 @@ class Agents:
         options = job.options if job is not None else JobOptions()
         sandbox = await self._sandbox_for(options)
         workspace = None if ref is None else await self._open(run.run_id, ref, writable=type == "general" and not ref.read_only)
-        spec = await self._spec(run.run_id, job)
-        return Bench(sandbox, workspace, spec, emit, self._faults)
+        return Bench(sandbox, workspace, await self._specs(run.run_id, job), emit, self._faults)
 
     async def _open(self, run_id: str, ref: WorkspaceRef, *, writable: bool) -> Workspace:
         info = await self._repositories.inspect(ref.repository)
@@ -88,12 +87,9 @@ class Agents:
             ref.workspace_id, ref.tree, base_sha=ref.base_sha, writable=writable, hidden=list(ref.hidden)
         )
 
-    async def _spec(self, run_id: str, job: CodingJob | None) -> SandboxSpec:
-        """Without the workspace, which the bench mounts when it starts a session."""
+    async def _specs(self, run_id: str, job: CodingJob | None) -> MakeSpec:
+        """How a session of this job's agents looks on a workspace."""
         if job is None:
-            return SandboxSpec(workspace=None, limits=Limits())
+            return lambda mount: SandboxSpec(workspace=mount)
         environment = await self._environment_of(run_id, job)
-        return SandboxSpec(
-            workspace=None, read_only=environment.read_only, env=environment.env, path=environment.path,
-            limits=environment.limits,
-        )
+        return lambda mount: environment.sandbox_spec(mount, purpose="agent")

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from capataz.contracts.blobs import Blobs
-from capataz.contracts.canonical import JsonValue, digest, to_json
+from capataz.contracts.canonical import JsonValue, to_json
+from capataz.contracts.coding import CodingJob, JobOptions
 from capataz.contracts.errors import RunNotResumable, UsageError
-from capataz.contracts.harness import AgentType
 from capataz.contracts.ids import new_run_id
 from capataz.contracts.jobs import DoRequest, ProgramRequest
 from capataz.contracts.journal import FINAL_STATES, AskRecord, Batch, Journal, NewEvent, NewRun, RunRecord, RunUpdate
@@ -55,15 +55,15 @@ class App:
     def __init__(self, parts: Parts, stack: AsyncExitStack) -> None:
         self._parts = parts
         self._large = LargeValues(parts.blobs)
-        harnesses = Harnesses(parts.models, parts.clock)
         self._agents = Agents(
-            models=parts.models, prices=parts.models.prices(), harnesses=harnesses, tool_identity=_tool_identity,
+            models=parts.models.of, harnesses=Harnesses(parts.config.settings.get("commands"), parts.clock),
             repositories=parts.repositories, sandbox_for=parts.sandboxes.of, environment_of=parts.evidence.environment,
             faults=parts.faults,
         )
         self._ports = Ports(
             journal=parts.journal, blobs=parts.blobs, clock=parts.clock, faults=parts.faults, agents=self._agents,
-            coding=parts.evidence, zygote=LazyZygote(stack), holder=this_process(), step_env=step_environment,
+            coding=parts.evidence, zygote=LazyZygote(stack), holder=this_process(),
+            step_env=lambda: step_environment(parts.models.installed),
         )
         self._worker = Worker(self._ports)
         stack.push_async_callback(self._worker.close)
@@ -86,39 +86,31 @@ class App:
     # ---- starting ------------------------------------------------------------------------------
 
     async def start_do(self, request: DoRequest) -> str:
-        from capataz.contracts.coding import JobOptions
         from capataz.evidence.job import prepare_job
         from capataz.programs import prompting
 
         ref, source, files = await self._program(request.program)
-        model = self._model(request.model)
         options = JobOptions(
-            max_rounds=request.max_rounds, max_workers=request.max_workers, approval=request.approval, model=model,
+            max_rounds=request.max_rounds, max_workers=request.max_workers, approval=request.approval, model=request.model,
             max_turns=request.max_turns, sandbox=request.sandbox, trust_repository=request.trust_repository,
         )
-        await self._parts.sandboxes.of(options)
         run_id = new_run_id()
+        if not await self._parts.sandboxes.overlays(options):
+            await self._parts.repositories.use_copies(run_id)
         job = await prepare_job(
             self._parts.repositories, run_id, repo=request.repository, request=request.request, criteria=list(request.criteria),
             base=request.base, target=request.target, policy_file=request.policy, options=options,
         )
         job = job.model_copy(update={"prompts": prompting.resolve({})})
         await self._check_input(ref, files, to_json(job))
-        stored = {
-            "model": model, "max_turns": request.max_turns, "timeout_s": request.timeout_s,
-            "budget_usd": str(request.budget_usd) if request.budget_usd is not None else None,
-            "command_timeout_s": job.policy.limits.command_timeout,
-        }
+        stored = {**_limits(request), **_tables(job), "command_timeout_s": job.policy.limits.command_timeout}
+        stored["model"] = self._model(request.model, stored)
         await self._store(run_id, request.program, ref, source, files, to_json(job), stored, job.request.repository)
         return run_id
 
     async def start_program(self, request: ProgramRequest) -> str:
         ref, source, files = await self._program(request.program)
-        model = self._model(request.model) if request.model else None
-        stored = {
-            "model": model, "max_turns": request.max_turns, "timeout_s": request.timeout_s,
-            "budget_usd": str(request.budget_usd) if request.budget_usd is not None else None,
-        }
+        stored = {**_limits(request), "model": self._model(request.model, {}) if request.model else None}
         await self._check_input(ref, files, request.input)
         run_id = new_run_id()
         await self._store(run_id, request.program, ref, source, files, request.input, stored, None)
@@ -130,10 +122,11 @@ class App:
 
         await describe(ref, files, self._ports.zygote, input=input)
 
-    def _model(self, name: str | None) -> str:
+    def _model(self, name: str | None, tables: Mapping[str, Any]) -> str:
         """The full id of a model that can be used. Raises ``UsageError``, ``ProviderRejected``."""
-        model = self._parts.models.resolve(name)
-        self._parts.models.check(model)
+        models = self._parts.models.of(tables)
+        model = models.resolve(name)
+        models.check(model)
         return model
 
     async def _program(self, name: str) -> tuple[str, str, dict[str, str]]:
@@ -276,14 +269,14 @@ class App:
         return await collect(self._parts)
 
 
-def _tool_identity(*, type: AgentType, tools: tuple[str, ...] | None, harness: str) -> JsonValue:
-    """Names of an agent's tools and the digest of their schemas: part of its key."""
-    from capataz.agents.tools.catalogue import choose
+def _limits(request: DoRequest | ProgramRequest) -> dict[str, Any]:
+    budget = str(request.budget_usd) if request.budget_usd is not None else None
+    return {"max_turns": request.max_turns, "timeout_s": request.timeout_s, "budget_usd": budget}
 
-    if harness != "agno":
-        return {"harness": harness}
-    chosen = choose(type, tools, ())
-    return {"names": list(chosen), "schemas": digest([tool.schema for tool in chosen.values()])}
+
+def _tables(job: CodingJob) -> dict[str, Any]:
+    """The policy's ``[models]``, with whether a person gave them from outside the repository."""
+    return {"models": job.policy.models, "models_trusted": job.policy.source == "file"} if job.policy.models else {}
 
 
 def _named(ask: AskPerson) -> Callable[[AskRecord], Awaitable[tuple[JsonValue, str] | None]]:

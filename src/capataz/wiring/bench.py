@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from capataz.contracts.coding import Emit
 from capataz.contracts.errors import SandboxUnavailable
 from capataz.contracts.faults import Faults
-from capataz.contracts.sandbox import Mount, Sandbox, SandboxSpec, Session
+from capataz.contracts.sandbox import Mount, Sandbox, SandboxSpec, Session, WorkspaceMount
 from capataz.contracts.workspace import Workspace
+
+MakeSpec = Callable[[WorkspaceMount | None], SandboxSpec]
 
 
 class Bench:
     """``contracts.runtime.Workbench``. ``workspace`` None: an agent with a private empty folder."""
 
-    def __init__(self, sandbox: Sandbox, workspace: Workspace | None, spec: SandboxSpec, emit: Emit, faults: Faults) -> None:
+    def __init__(self, sandbox: Sandbox, workspace: Workspace | None, make_spec: MakeSpec, emit: Emit, faults: Faults) -> None:
         self.sandbox_s = 0.0
         self._sandbox = sandbox
         self._workspace = workspace
-        self._spec = spec
+        self._make_spec = make_spec
         self._emit = emit
         self._faults = faults
         self._session: Session | None = None
@@ -38,8 +40,8 @@ class Bench:
     async def _start(self, forwards: Mapping[int, Path], read_only: tuple[Mount, ...]) -> Session:
         # The mount is asked for now: a restore gives the workspace other folders.
         mount = self._workspace.mount if self._workspace is not None else None
-        readable = (*self._spec.read_only, *read_only)
-        spec = replace(self._spec, workspace=mount, forwards=dict(forwards), read_only=readable)
+        made = self._make_spec(mount)
+        spec = replace(made, forwards=dict(forwards), read_only=(*made.read_only, *read_only))
         self._faults.reach("sandbox.start.before")
         session = await self._sandbox.start(spec)
         self._faults.reach("sandbox.start.after")
@@ -48,12 +50,7 @@ class Bench:
         return session
 
     async def snapshot(self) -> str | None:
-        if self._workspace is None:
-            return None
-        self._faults.reach("snapshot.before")
-        tree = await self._workspace.snapshot()
-        self._faults.reach("snapshot.after")
-        return tree
+        return None if self._workspace is None else await self._workspace.snapshot()
 
     async def restore(self, tree: str) -> None:
         await self.close()

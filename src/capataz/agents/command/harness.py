@@ -27,7 +27,7 @@ from capataz.agents.command.shown import Shown
 from capataz.agents.model_client import ModelClient
 from capataz.agents.models import ModelsConfig
 from capataz.agents.tools.submit import Output, output_of
-from capataz.contracts.canonical import JsonValue, canonical_text, digest
+from capataz.contracts.canonical import JsonValue, canonical_text
 from capataz.contracts.clock import Clock, SystemClock
 from capataz.contracts.errors import AgentFailed, DeadlineExceeded, OutputInvalid, ResourceLimit
 from capataz.contracts.harness import AgentOutcome, AgentPorts, AgentTask, ToolReply
@@ -63,7 +63,7 @@ class CommandHarness:
 
     def identity(self) -> JsonValue:
         """What of the program is part of an agent's key."""
-        return {"command": self._spec.name, "argv": digest([list(self._spec.argv), dict(self._spec.env), dict(self._spec.files)])}
+        return self._spec.identity()
 
     async def run(self, task: AgentTask, ports: AgentPorts) -> AgentOutcome:
         """Errors as ``contracts.harness.Harness.run``; ``AgentFailed`` when the program exits with another code than 0."""

@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from capataz.contracts.canonical import JsonValue, digest
 from capataz.contracts.errors import UsageError
 from capataz.contracts.sandbox import Mount
 from capataz.contracts.units import seconds
@@ -39,6 +40,10 @@ class CommandSpec:
     mounts: tuple[Mount, ...] = ()                       # the installation, read-only
     last_message: Literal["stdout", "file"] = "stdout"
     timeout_s: float = 3600.0
+
+    def identity(self) -> JsonValue:
+        """What of the program is part of an agent's key."""
+        return {"command": self.name, "argv": digest([list(self.argv), dict(self.env), dict(self.files)])}
 
 
 def _config(value: dict[str, Any]) -> str:

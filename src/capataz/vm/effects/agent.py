@@ -89,7 +89,7 @@ def _task(run: Run, effect: Effect, model: str) -> AgentTask:
 async def perform(run: Run, effect: Effect) -> Done:
     model = run.ports.agents.resolve(effect.input.get("model"), run.options)
     account = _account(run, effect)
-    if run.accounts.has_money_limit(account) and run.ports.agents.prices.price(model, Usage(input_tokens=1, output_tokens=1)) is None:
+    if run.accounts.has_money_limit(account) and run.prices.price(model, Usage(input_tokens=1, output_tokens=1)) is None:
         raise UnknownPrice(f"{model} has no known price and the run has a money budget; give a price in [models] or lift the budget")
     workspace = _workspace(effect)
     if workspace is None or effect.input["type"] != "general":
@@ -99,7 +99,7 @@ async def perform(run: Run, effect: Effect) -> Done:
 
 
 async def _converse(run: Run, effect: Effect, model: str, account: str) -> Done:
-    harness = run.ports.agents.harness(effect.input.get("harness") or "agno")
+    harness = run.ports.agents.harness(effect.input.get("harness") or "agno", run.options)
     started = time.monotonic()
     bench = await run.ports.agents.bench(
         run.record, _workspace(effect), agent=agent_name(effect.scope, effect.name), type=effect.input["type"],
