@@ -64,6 +64,7 @@ class JournaledPorts:
         self.tree = self._start_tree
         self._prepared = False
         self._preparing = asyncio.Lock()
+        self.artifact_bytes = 0
         self._refusals: dict[str, int] = {}
         self._told: set[str] = set()
 
@@ -368,6 +369,7 @@ class JournaledPorts:
         self._run.ports.faults.reach("blob.before")
         uri = await self._run.ports.blobs.put(data)
         self._run.ports.faults.reach("blob.after")
+        self.artifact_bytes += len(data)
         stored = {"name": name, "uri": uri, "media_type": media_type, "bytes": len(data)}
         self._run.emit("artifact.stored", self._effect.key, stored)
         return uri

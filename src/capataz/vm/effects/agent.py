@@ -114,7 +114,7 @@ async def _converse(run: Run, effect: Effect, model: str, account: str) -> Done:
         raise
     finally:
         await bench.close()
-    usage = Usage(agents=1, sandbox_s=bench.sandbox_s)
+    usage = Usage(agents=1, sandbox_s=bench.sandbox_s, artifact_bytes=ports.artifact_bytes)
     return Done(_result(run, effect, outcome, ports, time.monotonic() - started), usage, tree=ports.tree)
 
 

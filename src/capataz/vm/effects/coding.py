@@ -11,6 +11,7 @@ from capataz.contracts.canonical import JsonValue, to_json
 from capataz.contracts.coding import CodingContext, CodingPort
 from capataz.contracts.errors import ProgramError
 from capataz.contracts.journal import Batch, Usage
+from capataz.contracts.records import Candidate, TestReport
 from capataz.vm.committer import Part
 from capataz.vm.effect import Completion, Done, Effect
 
@@ -49,7 +50,7 @@ async def perform(run: Run, effect: Effect) -> Done:
         # An external write needs more than a fenced journal: make sure that the lease is ours just before it.
         await run.renew()
     record = await method(context(run, effect), **arguments)
-    return Done(to_json(record), _usage(verb, record))
+    return Done(to_json(record), await _usage(run, record))
 
 
 async def _usage_so_far(run: Run) -> dict[str, JsonValue]:
@@ -83,9 +84,14 @@ def _hints(verb: str) -> dict[str, Any]:
     return _HINTS[verb]
 
 
-def _usage(verb: str, record: BaseModel) -> Usage:
-    suites = getattr(record, "suites", ()) if verb == "test" else ()
-    return Usage(sandbox_s=sum(suite.duration for suite in suites))
+async def _usage(run: Run, record: BaseModel) -> Usage:
+    """Seconds of suites, and the bytes of what the effect stored for people to read."""
+    if isinstance(record, TestReport):
+        sizes = [len(await run.ports.blobs.get(suite.artifact_uri)) for suite in record.suites]
+        return Usage(sandbox_s=sum(suite.duration for suite in record.suites), artifact_bytes=sum(sizes))
+    if isinstance(record, Candidate):
+        return Usage(artifact_bytes=len(await run.ports.blobs.get(record.diff_uri)))
+    return Usage()
 
 
 # ---- events ------------------------------------------------------------------------------------
