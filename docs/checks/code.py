@@ -46,13 +46,13 @@ def _problem(block: Block) -> str | None:
 
 
 def _toml(text: str) -> None:
-    """What has ``[models]`` or ``[commands]`` is a ``config.toml``, everything else a policy. The parsers must take it."""
+    """What has nothing but ``[models]`` and ``[commands]`` is a ``config.toml``, else it is a policy. The parsers must take it."""
     from capataz.agents.command.programs import read_command
     from capataz.agents.models import ModelsConfig
     from capataz.evidence.policy import parse_policy
 
     tables = tomllib.loads(text)
-    if not {"models", "commands"} & set(tables):
+    if set(tables) - {"models", "commands"}:
         parse_policy(text.encode(), source="the block", outside=True)
     ModelsConfig(tables.get("models"))
     for name, table in tables.get("commands", {}).items():

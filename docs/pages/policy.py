@@ -77,6 +77,12 @@ _ROOT = {
     "require_new_tests": Key("true or false", "A candidate that adds no test over the base fails with `new_tests_missing`."),
 }
 
+_MODELS = """## [models]
+
+Names for models, as in [config.toml](config-toml.md#models). A file in the repository may only set aliases
+(`review = "openai/gpt-5-mini"`) for models that the person has: an endpoint decides where a key is sent, and a price decides what a
+budget is worth. A file given with `--policy` may set endpoints and prices too."""
+
 _GLOBS = """## Globs
 
 Paths are bytes, case-sensitive, anchored at the root of the repository. `*`, `?` and `[...]` do not cross `/`; `**` does. There
@@ -100,8 +106,9 @@ def page() -> str:
         "given with `--policy`. It is resolved once when a run starts and pinned with it. Every key may be left out. A mistake "
         "is an `invalid_policy` error that names the file and the key. How to use it: [policy files](../how-to/policy-files.md).",
         "## Top level\n\n" + _keys(_ROOT, Policy()),
-        f"The tables {', '.join(code(f'[{name}]') for name in ELSEWHERE)} are accepted and have no effect on a policy; "
-        "models are set in [config.toml](config-toml.md).",
+        _MODELS,
+        f"The tables {', '.join(code(f'[{name}]') for name in ELSEWHERE if name != 'models')} are accepted and have no effect in "
+        "this version.",
         *parts,
         _GLOBS,
         _UNITS,

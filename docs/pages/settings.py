@@ -74,7 +74,7 @@ def page() -> str:
     return document(
         "Settings: config.toml and the environment",
         "`config.toml` lies in `CAPATAZ_HOME` and belongs to the person who runs Capataz. It names models and coding-agent programs; a file in a "
-        "repository cannot, since an endpoint decides where your key is sent. A mistake is one line and exit code 64.",
+        "repository can only give names to those models, since an endpoint decides where your key is sent. A mistake is one line and exit code 64.",
         _EXAMPLE,
         "## [models]",
         "A text is an alias: a name for `provider/id` or for another alias. `default` is used when nothing else names a model. "

@@ -27,9 +27,9 @@ class Shell:
         )  # fmt: skip
 
 
-@pytest.fixture
-def capataz(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path / "home")
+@pytest.fixture(scope="module")
+def capataz(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    shell = Shell(tmp_path_factory.mktemp("docs") / "home")
     yield shell
     shell("db", "stop")
 
@@ -52,3 +52,16 @@ def test_second_opinion_asks_survives_a_kill_and_ends_with_the_answer(capataz: S
     assert done["state"] == "completed" and done["result"].endswith(" says approve")
     again = capataz("answer", question["ask_id"], "decline", "--json")
     assert (again.returncode, json.loads(again.stdout)["error"]["code"]) == (64, "already_answered")
+
+
+@pytest.mark.slow
+def test_audit_reads_files_in_steps_and_judges_each(capataz: Shell, tmp_path: Path) -> None:
+    files = [tmp_path / "a.py", tmp_path / "ü b.py"]
+    for file in files:
+        file.write_text("x = 1\n", "utf-8")
+    given = json.dumps({"files": [str(file) for file in files]})
+    done = capataz("run", "audit.py:audit", "--input", given, "--model", "scripted:audit_model.py", "--json")
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert shown["result"] == [{"file": "a.py", "severity": 1, "text": "nothing found"}] * 2
+    assert shown["usage"]["model_calls"] == 4
