@@ -62,3 +62,17 @@ def test_every_page_is_reached_from_the_index() -> None:
     index = text("README.md")
     reached = {(DOCS / target.partition("#")[0]).resolve() for target in re.findall(r"\]\(([^)]+)\)", index)}
     assert {path.resolve() for path in DOCS.rglob("*.md")} - {Path(DOCS / "README.md").resolve()} <= reached
+
+
+def test_what_the_readme_calls_absent_is_absent() -> None:
+    """A feature that arrives must leave the list."""
+    said = " ".join(text("../README.md").partition("## What is not there yet")[2].partition("\n## ")[0].split())
+    verbs = {
+        "no service": "serve", "no HTTP API": "api", "no MCP": "mcp", "no static checker": "check", "no preview of a resume": "plan",
+        "no fork": "fork", "no top-up": "topup", "no rebase": "rebase",
+    }  # fmt: skip
+    claimed = {verb for phrase, verb in verbs.items() if phrase in said}
+    assert claimed & set(commands()) == set(), "README.md says that these are not there yet"
+    assert {"state", "loop"} & set(capataz.__all__) == set() or "no persistent `state` and no `loop`" not in said
+    for backend in ("gvisor", "container"):
+        assert not (ROOT / "src" / "capataz" / "sandbox" / f"{backend}.py").exists() or f"`{backend}`" not in said
