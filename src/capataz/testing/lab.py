@@ -22,6 +22,8 @@ from capataz.contracts.signals import LeaseLost
 from capataz.testing.fake_agents import FakeAgents, FakeHarness, Respond
 from capataz.testing.memory_journal import MemoryJournal
 from capataz.vm.closure import find
+from capataz.vm.edits import find_edited
+from capataz.vm.large import LargeValues
 from capataz.vm.ports import Parking, Ports
 from capataz.vm.worker import Worker
 from capataz.vm.zygote import Zygote
@@ -107,6 +109,7 @@ class Lab:
     def __init__(self, respond: Respond, zygote: Zygote, journal: Journal | None = None, clock: Clock | None = None, **fake: Any) -> None:
         self.journal = journal or MemoryJournal()
         self.blobs = MemoryBlobs()
+        self.large = LargeValues(self.blobs)
         self.harness = FakeHarness(respond, **fake)
         self.clock = clock or SystemClock()
         self._zygote = zygote
@@ -170,21 +173,28 @@ class Lab:
     async def run(self, program: str, input: JsonValue = None, **options: Any) -> RunRecord:
         return await self.drive(await self.start(program, input, **options))
 
-    async def resume_with(self, run_id: str, file: Path) -> RunRecord:
+    async def resume_with(self, run_id: str, file: Path, *, accept_orphans: bool = False) -> RunRecord:
         """Goes on with edited sources, in a new generation."""
+        await self.edit(run_id, file, accept_orphans=accept_orphans)
+        return await self.drive(run_id)
+
+    async def edit(self, run_id: str, file: Path, *, accept_orphans: bool = False) -> None:
+        """Opens the generation of edited sources; nothing of it is run yet."""
         run = await self.journal.get_run(run_id)
-        source = find(f"{file}:{run.options['ref'].rpartition(':')[2]}")
+        source = find_edited(str(file), run.options["ref"])
         await self.journal.put_source(source.digest, source.files)
         await self._take_over(run_id)
         lease = await self.journal.claim(run_id, Holder(worker="editor", boot="lab", pid=0, pid_start=0), ttl_s=60)
         assert lease is not None
+        options = {**run.options, "ref": source.ref}
+        if accept_orphans:
+            options["accept_orphans"] = run.generation + 1
         update = RunUpdate(
-            generation=run.generation + 1, state="queued", source_digest=source.digest, options={**run.options, "ref": source.ref},
+            generation=run.generation + 1, state="queued", source_digest=source.digest, options=options,
             clear=("outcome", "reason", "result", "ended_at", "waiting", "ready_at"),
         )
         await self.journal.commit(lease, Batch(run=update))
         await self.journal.release(lease)
-        return await self.drive(run_id)
 
 
 @asynccontextmanager

@@ -22,6 +22,7 @@ class History:
     def __init__(self, rows: list[EffectRow], earlier: list[EffectRow]) -> None:
         self._programs: defaultdict[str | None, ProgramHistory] = defaultdict(ProgramHistory)
         self.rows: dict[str, EffectRow] = {}
+        self.earlier = earlier
         self._turns: set[tuple[str, str]] = set()
         self._asked_before: dict[str, EffectRow] = {}
         self.reusable: dict[str, EffectRow] = {row.key: row for row in earlier if row.status == "ok"}

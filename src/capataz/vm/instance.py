@@ -99,7 +99,9 @@ class Instance:
                 effect.repeated = True
                 self._to_start.append(effect)
             return
-        old = self.run.history.reusable.get(effect.key)
+        old = await self.run.reusable(effect)
+        if old is not None:
+            effect.started_at = old.started_at
         await self._journal_request(effect, reused_from=old.generation if old is not None else None)
         if old is not None:
             self._merge[effect.no] = (self.run.history.merge_order(old), old)
@@ -228,7 +230,9 @@ class Instance:
         _, row = self._merge.pop(no)
         effect = self.effects[no]
         done = Done(row.result, tree=row.end_tree)
-        return Completion(effect, "ok", self.run.now(), done, reused_from=row.generation)
+        # The old time, so that a prompt that tells the time stays the same. In the program, time never goes back.
+        at = row.ended_at if row.ended_at is not None else self.run.now()
+        return Completion(effect, "ok", at, done, reused_from=row.generation)
 
     async def _deliver(self, items: list[Completion | EffectRow]) -> dict[str, Any]:
         assert self._pipe is not None

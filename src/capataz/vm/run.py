@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
-from capataz.contracts.canonical import JsonValue, to_json
+from capataz.contracts.canonical import JsonValue, digest, to_json
 from capataz.contracts.errors import Cancelled, CapatazError, DeadlineExceeded, OrchestrationError, ProgramFailed
 from capataz.contracts.journal import (
     FINAL_STATES,
@@ -36,6 +37,7 @@ from capataz.vm.inbox import Inbox
 from capataz.vm.instance import Instance
 from capataz.vm.keys import agent_name
 from capataz.vm.large import LargeValues
+from capataz.vm.orphans import OrphanGate
 from capataz.vm.pipe import ProcessDied
 from capataz.vm.ports import Parking, Ports
 
@@ -60,6 +62,7 @@ class Run:
         )
         self.accounts = Accounts(self.emit)
         self.inbox = Inbox(self)
+        self.orphans = OrphanGate(self)
         self.prices = ports.agents.prices(self.options)
         self.draining = False
         self.stop: Stop | None = None
@@ -67,6 +70,7 @@ class Run:
         self.instances: list[Instance] = []
         self.trees: dict[str, str] = {}        # workspace id -> its tree as last recorded
         self._writers: dict[str, asyncio.Lock] = {}
+        self._own_waits: list[dict[str, Any]] = []   # of the run itself, not of one of its effects
         self.quiet_changed = asyncio.Event()   # for whoever puts questions to a person
         self._idle = asyncio.Event()
         self._stopped = asyncio.Event()
@@ -167,7 +171,9 @@ class Run:
             "ref": self.options.get("ref") or self.record.program, "files": files, "input": self.record.input,
             "seed": self.seed, "now": self.record.created_at, "path": [],
         }
-        return await self.execute(Instance(self, parent=None, scope="", start=start))
+        result = await self.execute(Instance(self, parent=None, scope="", start=start))
+        await self.orphans.pass_()
+        return result
 
     async def execute(self, instance: Instance) -> JsonValue:
         """Runs a program (the run's own or a child) and ends what it left in flight."""
@@ -263,7 +269,26 @@ class Run:
     def _waiting(self) -> list[dict[str, Any]]:
         if self.draining:
             return [{"on": "paused"}]
-        return [dict(effect.waiting) for effect in self._in_flight() if effect.waiting is not None]
+        return self._waits()
+
+    def _waits(self) -> list[dict[str, Any]]:
+        return [dict(e.waiting) for e in self._in_flight() if e.waiting is not None] + self._own_waits
+
+    @contextmanager
+    def waiting_for(self, wait: dict[str, Any], effect: Effect | None) -> Iterator[None]:
+        """Something durable is waited for, by an effect or by the run itself."""
+        if effect is not None:
+            effect.waiting = wait
+        else:
+            self._own_waits.append(wait)
+        self.note_idle()
+        try:
+            yield
+        finally:
+            if effect is not None:
+                effect.waiting = None
+            else:
+                self._own_waits.remove(wait)
 
     # ---- parking -------------------------------------------------------------------------------
 
@@ -274,8 +299,7 @@ class Run:
 
     def waiting_asks(self) -> list[str]:
         """Ids of the questions that effects in flight wait for."""
-        waits = [e.waiting for e in self._in_flight() if e.waiting is not None]
-        return [w["ask"] for w in waits if w["on"] == "asks"]
+        return [w["ask"] for w in self._waits() if w["on"] == "asks"]
 
     def park_on_asks(self) -> None:
         """The person at the terminal leaves the question open."""
@@ -293,14 +317,14 @@ class Run:
                     return
 
     def _quiet(self) -> bool:
-        if not self.instances or not all(instance.quiet for instance in self.instances):
+        if not (self.instances or self._own_waits) or not all(instance.quiet for instance in self.instances):
             return False
         return all(e.waiting is not None or e.suspended or e.kind == "child" for e in self._in_flight())
 
     def _should_park(self) -> bool:
         if self.draining:
             return True
-        waits = [e.waiting for e in self._in_flight() if e.waiting is not None]
+        waits = self._waits()
         if not waits:
             return False
         if any(w["on"] in ("asks", "message", "paused", "budget") for w in waits):
@@ -377,7 +401,21 @@ class Run:
         return input if add is None else add(self, input)
 
     async def kept_input(self, effect: Effect) -> JsonValue:
-        return await self.large.outward(performers.kept_input(effect))
+        return await self.large.outward(performers.kept_input(self, effect))
+
+    def child_source(self, effect: Effect) -> str:
+        """Digest of the sources that a child program runs from."""
+        files = effect.args.get("files")
+        return digest(files) if files else self.record.source_digest
+
+    async def reusable(self, effect: Effect) -> EffectRow | None:
+        """The earlier result that the effect takes over. A child's only while its sources are the same: else it is entered
+        again, and its own effects keep theirs."""
+        row = self.history.reusable.get(effect.key)
+        if row is None or effect.kind != "child":
+            return row
+        kept = await self.large.inward(row.input)
+        return row if isinstance(kept, dict) and kept.get("source") == self.child_source(effect) else None
 
     def start_tree(self, effect: Effect) -> str | None:
         workspace = _workspace_id(effect)

@@ -60,8 +60,13 @@ def performer(kind: str) -> Callable[[Run, Effect], Awaitable[Done]]:
     return found
 
 
-def kept_input(effect: Effect) -> Any:
-    """The input as the journal keeps it: a job, which is the run's own input, only by its digest."""
+def kept_input(run: Run, effect: Effect) -> Any:
+    """The input as the journal keeps it: a job, which is the run's own input, only by its digest; what later decides about
+    reuse (a child's sources) and orphans (whether a step may be repeated) with it."""
     if effect.kind.startswith("coding.") and isinstance(effect.input, dict) and "job" in effect.input:
         return {**effect.input, "job": {"sha256": digest(effect.input["job"])}}
+    if effect.kind == "step" and not effect.args.get("idempotent", True):
+        return {**effect.input, "idempotent": False}
+    if effect.kind == "child":
+        return {**effect.input, "source": run.child_source(effect)}
     return effect.input

@@ -47,6 +47,7 @@ async def perform(run: Run, effect: Effect) -> Done:
     if verb == "envelope":
         arguments["usage"] = await _usage_so_far(run)
     if verb in EXTERNAL:
+        await run.orphans.pass_(effect)
         # An external write needs more than a fenced journal: make sure that the lease is ours just before it.
         await run.renew()
     record = await method(context(run, effect), **arguments)
