@@ -299,14 +299,15 @@ def _imports(tree: ast.Module, module: str, package: bool) -> set[str]:
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = _base(node, module, package)
+            base = base_of_import(node, module, package)
             if base is not None:
                 found.add(base)
                 found.update(f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
     return {name for full in found for name in (*_parents(full), full)}
 
 
-def _base(node: ast.ImportFrom, module: str, package: bool) -> str | None:
+def base_of_import(node: ast.ImportFrom, module: str, package: bool) -> str | None:
+    """The module that a `from` import names; None above the top."""
     if node.level == 0:
         return node.module
     parts = module.split(".")
