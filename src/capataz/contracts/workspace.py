@@ -142,6 +142,9 @@ class Repositories(Protocol):
         """Brings the index and files of a clean checkout from old to new without filters or hooks; finishes what a
         crash left half done; False if it is not checked out or somebody changed it."""
         ...
+    async def copy_run(self, run_id: str, new_run_id: str) -> None:
+        """A new run gets all objects of another; nothing to copy is no error."""
+        ...
     async def remove_run(self, run_id: str, *, keep_objects: bool = True) -> None: ...
     def leftovers(self) -> AsyncIterator[dict[str, Any]]:
         """Folders of runs, workspaces and checkouts on disk, for gc."""

@@ -23,7 +23,9 @@ from capataz.testing.fake_agents import FakeAgents, FakeHarness, Respond
 from capataz.testing.memory_journal import MemoryJournal
 from capataz.vm.closure import find
 from capataz.vm.edits import find_edited
+from capataz.vm.fork import find_row, forked_run
 from capataz.vm.large import LargeValues
+from capataz.vm.plan import make_plan
 from capataz.vm.ports import Parking, Ports
 from capataz.vm.worker import Worker
 from capataz.vm.zygote import Zygote
@@ -128,13 +130,16 @@ class Lab:
 
     def worker(self, faults: Faults | None = None, journal: Any = None) -> Worker:
         """A worker of its own identity, as another process would be."""
+        return Worker(self.ports(faults, journal))
+
+    def ports(self, faults: Faults | None = None, journal: Any = None) -> Ports:
         self._workers += 1
         holder = Holder(worker=f"lab-{self._workers}", boot="lab", pid=self._workers, pid_start=0)
-        return Worker(Ports(
+        return Ports(
             journal=journal or self.journal, blobs=self.blobs, clock=self.clock, faults=faults or NoFaults(),
             agents=FakeAgents(self.harness), coding=NoCoding(), zygote=self._zygote,  # type: ignore[arg-type]
             holder=holder, step_env=dict,
-        ))
+        )
 
     async def drive(
         self, run_id: str, *, parking: Parking | None = None, on_event: Callable[[NewEvent], None] | None = None
@@ -177,6 +182,20 @@ class Lab:
         """Goes on with edited sources, in a new generation."""
         await self.edit(run_id, file, accept_orphans=accept_orphans)
         return await self.drive(run_id)
+
+    async def fork(self, run_id: str, key: str) -> str:
+        """Stores a run that takes over the results up to the key; nothing of it is run yet."""
+        parent = await self.journal.get_run(run_id)
+        at = find_row(await self.journal.effects(run_id), key)
+        forked = new_run_id()
+        await self.journal.create_run(forked_run(parent, at, run_id=forked, now=self.clock.now()))
+        return forked
+
+    async def plan(self, run_id: str, file: Path) -> dict[str, Any]:
+        """What going on with edited sources would reuse, run and orphan."""
+        run = await self.journal.get_run(run_id)
+        source = find_edited(str(file), run.options["ref"])
+        return await make_plan(self.ports(), run, source.files, ref=source.ref, source_digest=source.digest)
 
     async def edit(self, run_id: str, file: Path, *, accept_orphans: bool = False) -> None:
         """Opens the generation of edited sources; nothing of it is run yet."""

@@ -52,7 +52,7 @@ class MemoryJournal(Journal):
         self._timers: dict[str, dict[str, float]] = defaultdict(dict)
         self._accounts: dict[str, dict[str, AccountRecord]] = defaultdict(dict)
         self._reserved: dict[str, dict[str, Reservation]] = defaultdict(dict)
-        self._settled: dict[str, set[str]] = defaultdict(set)
+        self._settled: dict[str, set[str]] = defaultdict(set)          # of the newest generation
         self.candidates: dict[str, list[JsonValue]] = defaultdict(list)
         self.promotions: dict[str, list[JsonValue]] = defaultdict(list)
         self._seq = itertools.count(1)
@@ -147,6 +147,8 @@ class MemoryJournal(Journal):
         for reservation in batch.reserved:
             self._reserve(run_id, reservation)
         for completed in batch.completed:
+        if generation > self._runs[run_id].generation:
+            self._end_reservations(run_id)
             self._complete(run_id, generation, completed)
         for settlement in batch.settled:
             self._settle(run_id, settlement)
@@ -209,6 +211,12 @@ class MemoryJournal(Journal):
         for account in reservation.accounts:
             known = self._accounts[run_id][account]
             self._accounts[run_id][account] = replace(known, used=known.used + kept, overrun=known.overrun + over)
+    def _end_reservations(self, run_id: str) -> None:
+        """A new generation: what older ones left open ends, and its effects reserve anew."""
+        self._reserved[run_id].clear()
+        self._settled[run_id].clear()
+        self._sum_reserved(run_id)
+
         self._sum_reserved(run_id)
 
     def _sum_reserved(self, run_id: str) -> None:

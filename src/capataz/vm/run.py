@@ -7,7 +7,6 @@ a new kernel continues from the journal alone.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -33,6 +32,7 @@ from capataz.vm.committer import Committer, Part
 from capataz.vm.effect import Completion, Done, Effect
 from capataz.vm.effects import control
 from capataz.vm.history import History
+from capataz.vm.fork import take_over
 from capataz.vm.inbox import Inbox
 from capataz.vm.instance import Instance
 from capataz.vm.keys import agent_name
@@ -41,6 +41,7 @@ from capataz.vm.orphans import OrphanGate
 from capataz.vm.pipe import ProcessDied
 from capataz.vm.ports import Parking, Ports
 
+from capataz.vm.seeds import origin
 LEASE_S = 10.0
 RESTARTS = 3  # of a program process that died by itself, before the run fails
 
@@ -79,7 +80,7 @@ class Run:
 
     @classmethod
     async def open(cls, ports: Ports, lease: Lease, parking: Parking) -> Run:
-        record = await ports.journal.get_run(lease.run_id)
+        record = await take_over(ports.journal, lease, await ports.journal.get_run(lease.run_id))
         record = replace(record, input=await LargeValues(ports.blobs).inward(record.input))
         run = cls(ports, lease, record, await _read_history(ports, record), parking)
         run.accounts.restore(await ports.journal.accounts(lease.run_id))
@@ -91,7 +92,7 @@ class Run:
 
     @property
     def seed(self) -> str:
-        return hashlib.sha256(self.run_id.encode()).hexdigest()
+        return origin(self.record)[0]
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -169,7 +170,7 @@ class Run:
         files = await self.ports.journal.get_source(self.record.source_digest)
         start = {
             "ref": self.options.get("ref") or self.record.program, "files": files, "input": self.record.input,
-            "seed": self.seed, "now": self.record.created_at, "path": [],
+            "seed": self.seed, "now": origin(self.record)[1], "path": [],
         }
         result = await self.execute(Instance(self, parent=None, scope="", start=start))
         await self.orphans.pass_()

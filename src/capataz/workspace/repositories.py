@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import threading
 import uuid
 from collections.abc import AsyncIterator
@@ -121,6 +122,29 @@ class LocalRepositories:
             self._runs[run_id] = run
             return run
 
+    async def copy_run(self, run_id: str, new_run_id: str) -> None:
+        """Gives a new run all objects that another made: its trees can be opened, whatever becomes of the other."""
+        await asyncio.to_thread(self._copy_run, run_id, new_run_id)
+
+    def _copy_run(self, run_id: str, new_run_id: str) -> None:
+        source, folder = self._run_folder(run_id), self._run_folder(new_run_id)
+        if not (source / "repo.git" / "HEAD").exists():
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / f".new-{uuid.uuid4().hex}"
+        try:
+            # Objects never change, so a hard link is a copy; what follows the source is written anew when the run is opened.
+            shutil.copytree(source / "repo.git", temporary, symlinks=True, copy_function=_link, ignore=_unfinished)
+            if (source / _COPIES).exists():
+                (folder / _COPIES).touch()
+            record = {**_record(source / "run.json"), "run_id": new_run_id}
+            write_whole(folder / "run.json", json.dumps(record).encode("ascii"))
+            temporary.rename(folder / "repo.git")
+        except (OSError, shutil.Error) as error:
+            raise GitFailed(f"the objects of run {run_id} cannot be copied: {error}") from error
+        finally:
+            remove_folder(temporary)
+
     def _make_run(self, folder: Path, run_id: str, info: RepositoryInfo) -> None:
         borrow = inspection.object_folders(info.common_dir)
         if (folder / "repo.git" / "HEAD").exists():
@@ -196,6 +220,20 @@ class LocalRepositories:
                 remove_folder(Path(item["path"]))
 
         await asyncio.to_thread(work)
+
+
+def _link(source: str, target: str) -> None:
+    """A hard link for an object, a copy for everything else and where links are not possible."""
+    if f"{os.sep}objects{os.sep}" in source and f"{os.sep}info{os.sep}" not in source:
+        with contextlib.suppress(OSError):
+            os.link(source, target)
+            return
+    shutil.copy2(source, target)
+
+
+def _unfinished(folder: str, names: list[str]) -> set[str]:
+    """Objects that a writer has not put in place yet."""
+    return {name for name in names if name.startswith((".", "tmp"))}
 
 
 def _folders(folder: Path) -> list[Path]:
