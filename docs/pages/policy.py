@@ -83,6 +83,13 @@ Names for models, as in [config.toml](config-toml.md#models). A file in the repo
 (`review = "openai/gpt-5-mini"`) for models that the person has: an endpoint decides where a key is sent, and a price decides what a
 budget is worth. A file given with `--policy` may set endpoints and prices too."""
 
+_PROMPTS = """## [prompts]
+
+Templates by the names that `capataz prompts` lists, in the place of the bundled ones. Only a file given with `--policy`, or
+`config.toml`, may have them: a repository may say how it is built, not what agents are told."""
+
+_ELSEWHERE = {"models", "prompts"}
+
 _GLOBS = """## Globs
 
 Paths are bytes, case-sensitive, anchored at the root of the repository. `*`, `?` and `[...]` do not cross `/`; `**` does. There
@@ -96,10 +103,8 @@ Durations: `90s`, `10m`, `1h30m`, or a number of seconds. Sizes: `512MiB`, `2GiB
 def page() -> str:
     """The whole page. Raises ``ValueError`` when the code knows other keys than this page."""
     from capataz.contracts.policy import Policy
-    from capataz.evidence.policy import ELSEWHERE
-
     parts = [_section(section) for section in _SECTIONS]
-    _same("the file's top level", {*_tables(), *_ROOT, *ELSEWHERE}, set(_accepted("parse_policy")) | set(ELSEWHERE))
+    _same("the file's top level", {*_tables(), *_ROOT, *_ELSEWHERE}, set(_accepted("parse_policy")))
     return document(
         "capataz.toml",
         "The policy of a repository: a file at its root, read from the commit that a job starts from, or a file from outside "
@@ -107,8 +112,7 @@ def page() -> str:
         "is an `invalid_policy` error that names the file and the key. How to use it: [policy files](../how-to/policy-files.md).",
         "## Top level\n\n" + _keys(_ROOT, Policy()),
         _MODELS,
-        f"The tables {', '.join(code(f'[{name}]') for name in ELSEWHERE if name != 'models')} are accepted and have no effect in "
-        "this version.",
+        _PROMPTS,
         *parts,
         _GLOBS,
         _UNITS,

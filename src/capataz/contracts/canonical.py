@@ -24,7 +24,7 @@ JsonValue = Any  # None | bool | int | float | str | list[JsonValue] | dict[str,
 
 def to_json(value: Any) -> JsonValue:
     """``value`` as plain JSON data. Raises ``ValueNotSerializable`` naming the type."""
-    if value is None or isinstance(value, (bool, int, str)) and not isinstance(value, Enum):
+    if value is None or (isinstance(value, (bool, int, str)) and not isinstance(value, Enum)):
         return value
     if isinstance(value, Enum):
         return to_json(value.value)

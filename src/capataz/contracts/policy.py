@@ -66,6 +66,7 @@ class Policy(Record):
     publish: Publish = Publish()
     require_new_tests: bool = False
     models: dict[str, Any] = {}                # ``[models]`` as written: aliases; endpoints and prices only from outside the repository
+    prompts: dict[str, str] = {}               # ``[prompts]``: templates by name; only from outside the repository
     source: Literal["repository", "file", "detected"] = "detected"
     guidance: dict[str, str] = Field(default_factory=dict)   # AGENTS.md, CLAUDE.md of the base: data for prompts, never authority
 

@@ -26,7 +26,6 @@ GUIDANCE = (b"AGENTS.md", b"CLAUDE.md")
 MAX_GUIDANCE_BYTES = 32 << 10
 MAX_POLICY_BYTES = 1 << 20
 STACKS = ("python", "node", "go", "rust", "java", "dotnet", "ruby", "custom")
-ELSEWHERE = ("models", "aliases", "prices", "prompts")   # tables of the same file that other rooms read
 _SUITE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HOST = re.compile(r"[a-z0-9*]([a-z0-9.-]*[a-z0-9])?(:\d+)?")
@@ -106,7 +105,7 @@ def _kind(value: Any) -> str:
 def parse_policy(data: bytes, *, source: str, outside: bool) -> Policy:
     """The policy that these TOML bytes declare. ``outside``: they come from ``--policy``. Raises ``InvalidPolicy``."""
     root = _Table(source, "", _toml(data, source))
-    root.only(("environment", "limits", "suites", "scopes", "publish", "require_new_tests", *ELSEWHERE))
+    root.only(("environment", "limits", "suites", "scopes", "publish", "require_new_tests", "models", "prompts"))
     return Policy(
         environment=_environment(root.table("environment"), outside),
         limits=_limits(root.table("limits")),
@@ -115,8 +114,16 @@ def parse_policy(data: bytes, *, source: str, outside: bool) -> Policy:
         publish=_publish(root.table("publish")),
         require_new_tests=root.flag("require_new_tests", False),
         models=root.table("models").values,
+        prompts=_prompts(root.table("prompts"), outside),
         source="file" if outside else "repository",
     )
+
+
+def _prompts(table: _Table, outside: bool) -> dict[str, str]:
+    """A repository may say how to build, not what agents are told: its prompts come from outside only."""
+    if table.values and not outside:
+        raise table.wrong(None, "only a policy from outside (--policy FILE) or config.toml may change prompts")
+    return {name: table.text(name) or "" for name in table.values}
 
 
 def _toml(data: bytes, source: str) -> dict[str, Any]:

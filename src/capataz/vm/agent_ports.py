@@ -23,7 +23,7 @@ from capataz.contracts.sandbox import Mount, Session
 from capataz.contracts.signals import Drained
 from capataz.vm.committer import Part
 from capataz.vm.effect import Effect
-from capataz.vm.effects import coding
+from capataz.vm.effects import coding, people
 from capataz.vm.inbox import Note
 from capataz.vm.keys import agent_name, sub_key
 
@@ -380,7 +380,7 @@ class JournaledPorts:
         sub, row = await self._sub("ask", question[:40].replace("\n", " "), given)
         if row is not None:
             return str(row.result)
-        ask_id = "a" + digest([self._run.run_id, self._run.record.generation, sub.key])[:15]
+        ask_id = people.ask_id(self._run, sub.key)
         kind = "choice" if options else "text"
         if sub.key not in self._run.history.rows:
             await self._open_ask(sub, ask_id, kind, given)

@@ -158,6 +158,8 @@ def _settle_in(env: dict[str, str], parent: int, private: list[int]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.environ.clear()
     os.environ.update(env)
+    with contextlib.suppress(OSError):
+        os.chdir(env.get("PWD") or "/")  # where the run was started; the folder may be gone by now
     asyncio._set_running_loop(None)  # pyright: ignore  # the program's loop was running when we forked
     sys.set_asyncgen_hooks(firstiter=None, finalizer=None)
     sys.dont_write_bytecode = False

@@ -101,7 +101,7 @@ class App:
             self._parts.repositories, run_id, repo=request.repository, request=request.request, criteria=list(request.criteria),
             base=request.base, target=request.target, policy_file=request.policy, options=options,
         )
-        job = job.model_copy(update={"prompts": prompting.resolve({})})
+        job = job.model_copy(update={"prompts": prompting.resolve({**self._prompts(), **job.policy.prompts})})
         await self._check_input(ref, files, to_json(job))
         stored = {**_limits(request), **_tables(job), "command_timeout_s": job.policy.limits.command_timeout}
         stored["model"] = self._model(request.model, stored)
@@ -121,6 +121,13 @@ class App:
         from capataz.vm.zygote import describe
 
         await describe(ref, files, self._ports.zygote, input=input)
+
+    def _prompts(self) -> dict[str, str]:
+        """``[prompts]`` of the person's own configuration."""
+        table = self._parts.config.settings.get("prompts", {})
+        if not isinstance(table, dict) or not all(isinstance(text, str) for text in table.values()):
+            raise UsageError("config.toml: [prompts] must be a table of texts by prompt name; `capataz prompts` lists the names")
+        return table
 
     def _model(self, name: str | None, tables: Mapping[str, Any]) -> str:
         """The full id of a model that can be used. Raises ``UsageError``, ``ProviderRejected``."""
@@ -271,7 +278,15 @@ class App:
 
 def _limits(request: DoRequest | ProgramRequest) -> dict[str, Any]:
     budget = str(request.budget_usd) if request.budget_usd is not None else None
-    return {"max_turns": request.max_turns, "timeout_s": request.timeout_s, "budget_usd": budget}
+    return {"max_turns": request.max_turns, "timeout_s": request.timeout_s, "budget_usd": budget, "cwd": _here()}
+
+
+def _here() -> str | None:
+    """The folder that steps run in, also after a resume from elsewhere."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return None
 
 
 def _tables(job: CodingJob) -> dict[str, Any]:

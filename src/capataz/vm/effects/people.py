@@ -19,9 +19,17 @@ if TYPE_CHECKING:
 # ---- ask ---------------------------------------------------------------------------------------
 
 
-def ask_id(run: Run, effect: Effect) -> str:
-    """The same question has the same id at each replay."""
-    return "a" + digest([run.run_id, run.record.generation, effect.key])[:15]
+def ask_id(run: Run, key: str) -> str:
+    """The same question has the same id at each replay, and in a later generation too unless it was closed meanwhile."""
+    for generation in range(run.record.generation):
+        known = run.asks.get(_ask_id(run, generation, key))
+        if known is not None and known.closed is None:
+            return known.ask_id
+    return _ask_id(run, run.record.generation, key)
+
+
+def _ask_id(run: Run, generation: int, key: str) -> str:
+    return "a" + digest([run.run_id, generation, key])[:15]
 
 
 def _expires(effect: Effect) -> float | None:
@@ -32,7 +40,7 @@ def _expires(effect: Effect) -> float | None:
 def ask_at_request(run: Run, effect: Effect) -> Part:
     given = effect.input
     ask = NewAsk(
-        ask_id=ask_id(run, effect), effect=effect.key, kind=given["kind"], question=given["question"],
+        ask_id=ask_id(run, effect.key), effect=effect.key, kind=given["kind"], question=given["question"],
         options=given.get("options"), schema=given.get("schema"), context=given.get("context"),
         approvers=tuple(effect.args.get("approvers") or ()), channel=effect.args.get("channel"), risk=effect.args.get("risk"),
         binding=given.get("binding"), opened_at=effect.started_at, expires_at=_expires(effect),
@@ -45,10 +53,10 @@ def ask_at_request(run: Run, effect: Effect) -> Part:
 async def perform_ask(run: Run, effect: Effect) -> Done:
     run.ports.faults.reach("ask.after")
     due = _expires(effect)
-    effect.waiting = {"on": "asks", "ask": ask_id(run, effect), "due": due}
+    effect.waiting = {"on": "asks", "ask": ask_id(run, effect.key), "due": due}
     run.note_idle()
     try:
-        record = await run.inbox.answer(ask_id(run, effect), due)
+        record = await run.inbox.answer(ask_id(run, effect.key), due)
     finally:
         effect.waiting = None
     if record is not None:
@@ -62,7 +70,7 @@ async def perform_ask(run: Run, effect: Effect) -> Done:
 
 
 def ask_at_completion(run: Run, completion: Completion) -> Part:
-    ask = ask_id(run, completion.effect)
+    ask = ask_id(run, completion.effect.key)
     if completion.status != "ok":
         closed = "expired" if completion.status == "error" else "cancelled"
         return Part(Batch(asks_closed=((ask, closed),)))

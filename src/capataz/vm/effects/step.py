@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from capataz.contracts.canonical import JsonValue
 from capataz.contracts.errors import DeadlineExceeded, EffectInDoubt
+from capataz.contracts.journal import Batch, InboxItem
+from capataz.vm.committer import Part
 from capataz.vm.effect import Done, Effect
 
 if TYPE_CHECKING:
@@ -16,29 +17,31 @@ if TYPE_CHECKING:
 async def perform(run: Run, effect: Effect) -> Done:
     if effect.repeated and not effect.args.get("idempotent", True):
         decided = await _decision(run, effect)
-        if "result" in decided:
-            return Done(decided["result"])
+        mark = Part(Batch(inbox_done=(decided.seq,)))
+        run.inbox.resolved(effect.key)
+        if "result" in decided.body:
+            return Done(decided.body["result"], parts=(mark,))
+        await run.committer.durable(mark)  # before it runs again: killed then, it is in doubt anew
     run.ports.faults.reach("step.before")
     try:
         async with asyncio.timeout(effect.args.get("timeout_s")):
-            result = await effect.instance.fork(effect.no, run.ports.step_env())
+            result = await effect.instance.fork(effect.no, {**run.ports.step_env(), "PWD": str(run.options.get("cwd") or "/")})
     except TimeoutError:
         raise DeadlineExceeded(f"step {effect.name} did not end within {effect.args['timeout_s']:g} s") from None
     run.ports.faults.reach("step.after")
     return Done(result)
 
 
-async def _decision(run: Run, effect: Effect) -> dict[str, JsonValue]:
+async def _decision(run: Run, effect: Effect) -> InboxItem:
     """Waits for ``capataz resolve RUN KEY --redo | --result JSON`` (VM.md, promise 6)."""
     if run.inbox.resolution(effect.key) is None:
         doubt = EffectInDoubt(
             f"step {effect.name} was under way when its worker died; did it happen? "
             f"capataz resolve {run.run_id} '{effect.key}' --redo | --result JSON", effect=effect.key,
         )
-        effect.waiting = {"on": "message", "doubt": doubt.message, "key": effect.key}
-        run.note_idle()
-    try:
-        decided = await run.inbox.until(lambda: run.inbox.resolution(effect.key), None)
-    finally:
-        effect.waiting = None
-    return decided if isinstance(decided, dict) else {}
+        wait = {"on": "message", "doubt": doubt.message, "key": effect.key}
+        with run.waiting_for(wait, effect):
+            await run.inbox.until(lambda: run.inbox.resolution(effect.key), None)
+    decided = run.inbox.resolution(effect.key)
+    assert decided is not None
+    return decided
