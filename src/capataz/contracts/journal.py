@@ -292,6 +292,52 @@ class AccountRecord:
     overrun: Usage
 
 
+# ---- state -------------------------------------------------------------------------------------
+
+StateReach = Literal["run", "project"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateAddress:
+    """Where a state lives. ``owner``: the run's id for reach ``run``, else the project."""
+
+    reach: StateReach
+    owner: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateRecord:
+    """One version of a state's value, as somebody wrote it. Versions count from 1 without gaps."""
+
+    version: int
+    model_version: int                  # of the model that the value was written by
+    value: JsonValue
+    run_id: str
+    effect: str                         # the key of the write
+    written_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateWrite:
+    """A compare-and-swap: stored as version ``expected + 1`` if the present version is ``expected`` (0: no value yet)."""
+
+    at: StateAddress
+    expected: int
+    model_version: int
+    value: JsonValue
+    effect: str
+    written_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateWait:
+    """A parked run waits for a version after ``version``: it becomes ready when there is one."""
+
+    at: StateAddress
+    version: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """What one transaction writes, in this order. Writing the same batch twice changes nothing (STYLE.md, 6).
@@ -314,6 +360,8 @@ class Batch:
     events: tuple[NewEvent, ...] = ()
     candidates: tuple[JsonValue, ...] = ()               # Candidate records, for listing and gc
     promotions: tuple[JsonValue, ...] = ()               # {"envelope_digest", "ref", "old", "new"}
+    archived: tuple[str, ...] = ()                       # keys of a finished epoch: they and all below them leave ``effects``
+    state_waits: tuple[StateWait, ...] = ()              # of a run that parks; ended by its next change of state
     run: RunUpdate | None = None
 
 
@@ -357,9 +405,24 @@ class Journal(Protocol):
     async def get_ask(self, ask_id: str) -> AskRecord:
         """Raises ``NotFound``."""
         ...
+    async def archive(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[EffectRow]:
+        """Rows of finished epochs, oldest first; ``after``: how many to leave out."""
+        ...
     async def timers(self, run_id: str) -> dict[str, float]: ...
     async def usage(self, run_id: str) -> Usage:
         """Sum over all sub-effects of all generations that were really performed."""
+        ...
+
+    # state
+    async def state_get(self, at: StateAddress) -> StateRecord | None:
+        """The present value; None before the first write."""
+        ...
+    async def state_put(self, lease: Lease, write: StateWrite) -> StateRecord | None:
+        """Stores a value by compare-and-swap, fenced like ``commit``, and makes the runs ready that wait for it. The same
+        write again (same run, effect and version) gives the record that it left. None: another version is present."""
+        ...
+    async def state_history(self, at: StateAddress, *, after: int = 0, limit: int = 100) -> list[StateRecord]:
+        """Versions after ``after``, in order."""
         ...
 
     # what other processes may do

@@ -24,10 +24,13 @@ from capataz.store.schema import ensure_schema, version_of
 from capataz.store.urls import masked
 
 TABLES = (
-    "sources", "runs", "leases", "effects", "events", "asks", "inbox", "timers", "accounts", "reservations",
-    "state_values", "state_versions", "candidates", "promotions",
+    "sources", "runs", "leases", "effects", "effects_archive", "events", "asks", "inbox", "timers", "accounts", "reservations",
+    "state_values", "state_versions", "state_waits", "candidates", "promotions",
 )  # fmt: skip
-FUNCTIONS = ("capataz_commit", "capataz_update_run", "capataz_has_news", "capataz_now")
+FUNCTIONS = (
+    "capataz_commit", "capataz_update_run", "capataz_has_news", "capataz_now", "capataz_lock_state", "capataz_wait_for_states",
+    "capataz_state_put", "capataz_archive",
+)  # fmt: skip
 _KIND = "capataz-backup 1"
 
 

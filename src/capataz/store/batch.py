@@ -19,6 +19,7 @@ from capataz.contracts.journal import (
     Reservation,
     RunUpdate,
     Settlement,
+    StateWait,
     Usage,
 )
 from capataz.store.values import dump, present, text
@@ -132,6 +133,10 @@ def _promotion(item: JsonValue) -> dict[str, Any]:
     return present(envelope=envelope, ref=text(item.get("ref") or ""), old=item.get("old"), new=item.get("new"), record=dump(item))
 
 
+def _state_wait(item: StateWait) -> dict[str, Any]:
+    return {"reach": item.at.reach, "owner": text(item.at.owner), "name": text(item.at.name), "version": item.version}
+
+
 def _run(item: RunUpdate) -> dict[str, Any]:
     fields = present(
         state=item.state,
@@ -163,4 +168,6 @@ _SECTIONS: dict[str, Callable[[Any], Any]] = {
     "events": _event,
     "candidates": _candidate,
     "promotions": _promotion,
+    "archived": text,
+    "state_waits": _state_wait,
 }

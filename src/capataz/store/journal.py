@@ -25,6 +25,9 @@ from capataz.contracts.journal import (
     NewEvent,
     NewRun,
     RunRecord,
+    StateAddress,
+    StateRecord,
+    StateWrite,
     Usage,
 )
 from capataz.contracts.signals import LeaseLost
@@ -51,7 +54,7 @@ class PgJournal:
 
     # ---- statements ----
 
-    async def _all(self, name: str, **values: Any) -> list[rows.Row]:
+    async def _all(self, name: str, /, **values: Any) -> list[rows.Row]:
         statement = sql(name)
 
         async def work(connection: Connection) -> list[rows.Row]:
@@ -59,7 +62,7 @@ class PgJournal:
 
         return await self._database.run(work)
 
-    async def _one(self, name: str, **values: Any) -> rows.Row | None:
+    async def _one(self, name: str, /, **values: Any) -> rows.Row | None:
         found = await self._all(name, **values)
         return found[0] if found else None
 
@@ -186,11 +189,43 @@ class PgJournal:
             raise NotFound(f"no question {ask_id!r} here; `capataz asks` lists the open ones")
         return rows.ask(row[:-1]), row[-1]
 
+    async def archive(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[EffectRow]:
+        return [rows.effect(row) for row in await self._all("reads.archive", run_id=run_id, after=after, limit=limit)]
+
     async def timers(self, run_id: str) -> dict[str, float]:
         return {plain(effect): due for effect, due in await self._all("reads.timers", run_id=run_id)}
 
     async def usage(self, run_id: str) -> Usage:
         return rows.total(row[0] for row in await self._all("reads.usage", run_id=run_id))
+
+    # ---- state ----
+
+    async def state_get(self, at: StateAddress) -> StateRecord | None:
+        row = await self._one("states.get", **_address(at))
+        return rows.state(row) if row else None
+
+    async def state_put(self, lease: Lease, write: StateWrite) -> StateRecord | None:
+        row = await self._one(
+            "states.put",
+            run_id=lease.run_id,
+            epoch=lease.epoch,
+            worker=text(lease.holder.worker),
+            expected=write.expected,
+            model_version=write.model_version,
+            value=dump(write.value),
+            effect=text(write.effect),
+            written_at=write.written_at,
+            **_address(write.at),
+        )
+        if row is None or row[0] == "lease_lost":
+            raise _lost(lease)
+        if row[0] == "conflict":
+            return None
+        (record,) = await self.state_history(write.at, after=write.expected, limit=1)
+        return record
+
+    async def state_history(self, at: StateAddress, *, after: int = 0, limit: int = 100) -> list[StateRecord]:
+        return [rows.state(row) for row in await self._all("states.history", after=after, limit=limit, **_address(at))]
 
     # ---- what other processes may do ----
 
@@ -233,6 +268,10 @@ class PgJournal:
     async def close(self) -> None:
         await self._listener.close()
         await self._database.close()
+
+
+def _address(at: StateAddress) -> dict[str, Any]:
+    return {"reach": at.reach, "owner": text(at.owner), "name": text(at.name)}
 
 
 def _claim_values(holder: Holder, ttl_s: float) -> dict[str, Any]:

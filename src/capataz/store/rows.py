@@ -7,7 +7,18 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from capataz.contracts.journal import AccountRecord, AskRecord, EffectRow, Holder, InboxItem, Lease, NewEvent, RunRecord, Usage
+from capataz.contracts.journal import (
+    AccountRecord,
+    AskRecord,
+    EffectRow,
+    Holder,
+    InboxItem,
+    Lease,
+    NewEvent,
+    RunRecord,
+    StateRecord,
+    Usage,
+)
 from capataz.store.values import plain, plain_or_none
 
 Row = tuple[Any, ...]
@@ -108,6 +119,10 @@ def ask(row: Row) -> AskRecord:
 
 def inbox_item(row: Row) -> InboxItem:
     return InboxItem(seq=row[0], kind=row[1], target=plain_or_none(row[2]), body=row[3], sender=plain(row[4]), created_at=row[5])
+
+
+def state(row: Row) -> StateRecord:
+    return StateRecord(version=row[0], model_version=row[1], value=row[2], run_id=row[3], effect=plain(row[4]), written_at=row[5])
 
 
 def total(parts: Iterable[dict[str, Any]]) -> Usage:

@@ -28,6 +28,9 @@ from capataz.contracts.journal import (
     Reservation,
     RunUpdate,
     Settlement,
+    StateAddress,
+    StateWait,
+    StateWrite,
     Usage,
 )
 from capataz.contracts.signals import LeaseLost
@@ -628,6 +631,157 @@ async def a_settlement_counts_once(journal: Journal) -> None:
     await journal.commit(lease, Batch(reserved=(hold,)))
     (account,) = await journal.accounts("r1")
     assert (account.used, account.reserved) == (Usage(turns=1), Usage()), "neither settled nor reserved twice"
+
+
+# ---- state --------------------------------------------------------------------------------------
+
+SHARED = StateAddress(reach="project", owner="local:ü\x00/repo", name="findings\x1a")
+OWN = StateAddress(reach="run", owner="r1", name="findings")
+
+
+def state_write(expected: int, **changes: Any) -> StateWrite:
+    base = StateWrite(at=SHARED, expected=expected, model_version=1, value={"n": expected + 1}, effect=f"state:{expected}", written_at=40.0)
+    return replace(base, **changes)
+
+
+@case
+async def a_state_reads_back_as_it_was_written(journal: Journal) -> None:
+    lease = await started(journal)
+    assert await journal.state_get(SHARED) is None and await journal.state_history(SHARED) == []
+    odd = {"text": "a\x00\ud800", "n": 0.1, "big": 10**30}
+    record = await journal.state_put(lease, state_write(0, value=odd, model_version=3, effect="k\x00"))
+    assert record is not None and record == await journal.state_get(SHARED)
+    assert (record.version, record.model_version, record.value, record.run_id, record.effect, record.written_at) == (1, 3, odd, "r1", "k\x00", 40.0)
+    assert await journal.state_get(OWN) is None, "reach, owner and name tell states apart"
+    assert await journal.state_get(replace(SHARED, owner="other")) is None
+
+
+@case
+async def a_state_is_written_by_compare_and_swap(journal: Journal) -> None:
+    lease = await started(journal)
+    other = await started(journal, "r2", BOB)
+    assert await journal.state_put(lease, state_write(1)) is None, "nothing is there to replace"
+    assert await journal.state_put(lease, state_write(0)) is not None
+    assert await journal.state_put(other, state_write(0, value="lost")) is None
+    assert await journal.state_put(other, state_write(1, value="second")) is not None
+    assert await journal.state_put(lease, state_write(1, value="late", effect="late")) is None
+    assert await journal.state_put(lease, state_write(7)) is None
+    assert [(r.version, r.value, r.run_id) for r in await journal.state_history(SHARED)] == [(1, {"n": 1}, "r1"), (2, "second", "r2")]
+    assert [r.version for r in await journal.state_history(SHARED, after=1)] == [2]
+    assert [r.version for r in await journal.state_history(SHARED, limit=1)] == [1]
+
+
+@case
+async def the_same_state_write_twice_is_one(journal: Journal) -> None:
+    lease = await started(journal)
+    other = await started(journal, "r2", BOB)
+    first = await journal.state_put(lease, state_write(0))
+    assert first is not None and await journal.state_put(lease, state_write(0)) == first
+    assert await journal.state_put(other, state_write(0)) is None, "another run's effect of the same key is another write"
+    await journal.state_put(other, state_write(1))
+    assert await journal.state_put(lease, state_write(0)) == first, "also after others wrote"
+    assert [record.version for record in await journal.state_history(SHARED)] == [1, 2]
+
+
+@case
+async def state_writes_at_once_lose_nothing(journal: Journal) -> None:
+    leases = [await started(journal, f"r{number}", replace(ALICE, worker=f"w{number}")) for number in range(4)]
+
+    async def add(lease: Lease) -> None:
+        for turn in range(5):
+            while True:
+                present = await journal.state_get(SHARED)
+                version, value = (present.version, present.value) if present is not None else (0, 0)
+                if await journal.state_put(lease, state_write(version, value=value + 1, effect=f"{lease.run_id}.{turn}")) is not None:
+                    break
+
+    await asyncio.gather(*map(add, leases))
+    last = await journal.state_get(SHARED)
+    assert last is not None and (last.version, last.value) == (20, 20)
+    assert [record.value for record in await journal.state_history(SHARED)] == list(range(1, 21))
+
+
+@case
+async def a_stale_epoch_writes_no_state(journal: Journal) -> None:
+    old = await started(journal)
+    assert await journal.claim("r1", BOB, ttl_s=LONG, replace_epoch=old.epoch) is not None
+    async with refused(LeaseLost, "a state write of a stale epoch"):
+        await journal.state_put(old, state_write(0))
+    assert await journal.state_get(SHARED) is None
+
+
+@case
+async def a_state_change_makes_a_parked_run_ready(journal: Journal) -> None:
+    waiter = await started(journal, "r1")
+    writer = await started(journal, "r2", BOB)
+    await journal.state_put(writer, state_write(0))
+    waits = (StateWait(at=SHARED, version=1), StateWait(at=OWN, version=0))
+    park = Batch(run=RunUpdate(state="parked", waiting=[{"on": "state"}]), state_waits=waits)
+    await journal.commit(waiter, park)
+    await journal.commit(waiter, park)
+    await journal.release(waiter)
+    await journal.state_put(writer, state_write(0, at=replace(SHARED, name="another")))
+    assert await journal.claim_ready(ALICE, ttl_s=LONG) == []
+    await journal.state_put(writer, state_write(1))
+    (lease,) = await journal.claim_ready(ALICE, ttl_s=LONG)
+    assert lease.run_id == "r1"
+    await journal.commit(lease, Batch(run=RunUpdate(state="running", clear=("ready_at", "waiting"))))
+    await journal.commit(lease, Batch(run=RunUpdate(state="parked", waiting=[{"on": "asks"}])))
+    await journal.release(lease)
+    await journal.state_put(writer, state_write(2))
+    assert await journal.claim_ready(ALICE, ttl_s=LONG) == [], "it no longer waits for the state"
+
+
+@case
+async def a_state_change_that_races_with_the_park_is_not_lost(journal: Journal) -> None:
+    waiter = await started(journal, "r1")
+    writer = await started(journal, "r2", BOB)
+    await journal.state_put(writer, state_write(0))
+    update = RunUpdate(state="parked", waiting=[{"on": "state"}], clear=("ready_at",))
+    await journal.commit(waiter, Batch(run=update, state_waits=(StateWait(at=SHARED, version=0),)))
+    await journal.release(waiter)
+    assert len(await journal.claim_ready(ALICE, ttl_s=LONG)) == 1
+
+
+@case
+async def parks_and_state_changes_at_once_lose_no_wake_up(journal: Journal) -> None:
+    writer = await started(journal, "w", BOB)
+    waiters = [await started(journal, f"r{number}", replace(ALICE, worker=f"w{number}")) for number in range(8)]
+
+    async def park(lease: Lease) -> None:
+        await journal.commit(lease, Batch(run=RunUpdate(state="parked"), state_waits=(StateWait(at=SHARED, version=0),)))
+
+    await asyncio.gather(*map(park, waiters[:4]), journal.state_put(writer, state_write(0)), *map(park, waiters[4:]))
+    assert all([(await journal.get_run(lease.run_id)).ready_at is not None for lease in waiters])
+
+
+# ---- epochs -------------------------------------------------------------------------------------
+
+
+@case
+async def a_finished_epoch_leaves_the_effects_with_all_below(journal: Journal) -> None:
+    lease = await started(journal)
+    spent = Usage(model_calls=1, input_tokens=3)
+    rows = (
+        requested("loop", 0), requested("epoch.0", 0, parent="loop"), requested("agent", 1, parent="loop"),
+        requested("agent>model", None, parent="agent"), requested("other", 1), requested("other>model", None, parent="other"),
+    )  # fmt: skip
+    await journal.commit(lease, Batch(requested=rows))
+    turn = Batch(
+        requested=(requested("last", 2, parent="loop"), requested("epoch.1", 0, parent="loop")),
+        completed=(completed("agent>model", None, usage=spent), completed("agent", 2), completed("last", 3), completed("epoch.1", 4)),
+        archived=("epoch.0", "agent", "last"),
+    )
+    await journal.commit(lease, turn)
+    before = await everything(journal, "r1")
+    await journal.commit(lease, turn)
+    assert await everything(journal, "r1") == before
+    assert {row.key for row in await journal.effects("r1")} == {"loop", "other", "other>model", "epoch.1"}
+    archive = await journal.archive("r1")
+    assert {row.key: row.status for row in archive} == {"epoch.0": "requested", "agent": "ok", "agent>model": "ok", "last": "ok"}
+    assert await journal.archive("r1", after=1, limit=1) == archive[1:2]
+    assert await journal.usage("r1") == spent, "what a finished epoch used still counts"
+    assert await journal.archive("r2") == []
 
 
 # ---- timers and wake-ups -------------------------------------------------------------------------

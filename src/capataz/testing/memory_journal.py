@@ -30,6 +30,10 @@ from capataz.contracts.journal import (
     RunRecord,
     RunUpdate,
     Settlement,
+    StateAddress,
+    StateRecord,
+    StateWait,
+    StateWrite,
     Usage,
 )
 from capataz.contracts.signals import LeaseLost
@@ -46,6 +50,9 @@ class MemoryJournal(Journal):
         self._released: set[str] = set()
         self._news: set[str] = set()           # runs that got an answer or a post since their last claim
         self._effects: dict[str, dict[tuple[int, str], EffectRow]] = defaultdict(dict)
+        self._archive: dict[str, dict[tuple[int, str], EffectRow]] = defaultdict(dict)
+        self._states: dict[StateAddress, list[StateRecord]] = defaultdict(list)
+        self._state_waits: dict[str, tuple[StateWait, ...]] = {}
         self._events: dict[str, dict[int, NewEvent]] = defaultdict(dict)
         self._asks: dict[str, AskRecord] = {}
         self._inbox: dict[str, dict[int, InboxItem]] = defaultdict(dict)
@@ -140,6 +147,8 @@ class MemoryJournal(Journal):
         run_id = lease.run_id
         generation = self._generation_after(run_id, batch.run)
         self._check(run_id, generation, batch)
+        if generation > self._runs[run_id].generation:
+            self._end_reservations(run_id)
         for limit in batch.accounts:
             self._set_limit(run_id, limit.account, limit.limits)
         for requested in batch.requested:
@@ -147,14 +156,13 @@ class MemoryJournal(Journal):
         for reservation in batch.reserved:
             self._reserve(run_id, reservation)
         for completed in batch.completed:
-        if generation > self._runs[run_id].generation:
-            self._end_reservations(run_id)
             self._complete(run_id, generation, completed)
         for settlement in batch.settled:
             self._settle(run_id, settlement)
         self._rest(run_id, batch)
+        self._move_to_archive(run_id, generation, batch.archived)
         if batch.run is not None:
-            self._update(run_id, batch.run)
+            self._update(run_id, batch.run, batch.state_waits)
         self.commits += 1
         self._tell(run_id)
 
@@ -164,8 +172,9 @@ class MemoryJournal(Journal):
         first = max(self._events[run_id], default=0) + 1
         if numbers and (numbers[0] > first or numbers != list(range(numbers[0], numbers[0] + len(numbers)))):
             raise ValueError(f"events of run {run_id} would have a gap: {numbers} after {first - 1}")
-        known = {key for number, key in self._effects[run_id] if number == generation} | {new.key for new in batch.requested}
-        if not known.issuperset(done.key for done in batch.completed):
+        new = {requested.key for requested in batch.requested}
+        places = [(generation, done.key) for done in batch.completed if done.key not in new]
+        if not all(place in self._effects[run_id] or place in self._archive[run_id] for place in places):
             raise ValueError(f"completion of an effect that was never requested in run {run_id}")
 
     def _generation_after(self, run_id: str, update: RunUpdate | None) -> int:
@@ -202,6 +211,12 @@ class MemoryJournal(Journal):
         self._reserved[run_id][reservation.effect] = reservation
         self._sum_reserved(run_id)
 
+    def _end_reservations(self, run_id: str) -> None:
+        """A new generation: what older ones left open ends, and its effects reserve anew."""
+        self._reserved[run_id].clear()
+        self._settled[run_id].clear()
+        self._sum_reserved(run_id)
+
     def _settle(self, run_id: str, settlement: Settlement) -> None:
         reservation = self._reserved[run_id].pop(settlement.effect, None)
         if reservation is None:
@@ -211,12 +226,6 @@ class MemoryJournal(Journal):
         for account in reservation.accounts:
             known = self._accounts[run_id][account]
             self._accounts[run_id][account] = replace(known, used=known.used + kept, overrun=known.overrun + over)
-    def _end_reservations(self, run_id: str) -> None:
-        """A new generation: what older ones left open ends, and its effects reserve anew."""
-        self._reserved[run_id].clear()
-        self._settled[run_id].clear()
-        self._sum_reserved(run_id)
-
         self._sum_reserved(run_id)
 
     def _sum_reserved(self, run_id: str) -> None:
@@ -242,14 +251,26 @@ class MemoryJournal(Journal):
         self.candidates[run_id] += [c for c in batch.candidates if c not in self.candidates[run_id]]
         self.promotions[run_id] += [p for p in batch.promotions if p not in self.promotions[run_id]]
 
-    def _update(self, run_id: str, update: RunUpdate) -> None:
+    def _move_to_archive(self, run_id: str, generation: int, keys: tuple[str, ...]) -> None:
+        effects, gone = self._effects[run_id], set(keys)
+        while gone:
+            moved = [effects.pop((generation, key)) for key in [k for n, k in effects if n == generation and k in gone]]
+            for row in moved:
+                self._archive[run_id].setdefault((generation, row.key), row)
+            parents = {row.key for row in moved}
+            gone = {row.key for row in effects.values() if row.generation == generation and row.parent in parents}
+
+    def _update(self, run_id: str, update: RunUpdate, waits: tuple[StateWait, ...]) -> None:
         given = {f.name: getattr(update, f.name) for f in fields(RunUpdate) if f.name != "clear"}
         changes = {name: value for name, value in given.items() if value is not None}
         if update.state is not None:           # these two belong to the state
             changes |= {"ready_at": update.ready_at, "waiting": update.waiting}
         cleared: dict[str, Any] = {name: None for name in update.clear}
         self._runs[run_id] = replace(self._runs[run_id], **{**changes, **cleared})
-        if update.state == "parked" and run_id in self._news and self._has_news(run_id):
+        if update.state is not None:
+            self._state_waits[run_id] = waits
+        changed = any(len(self._states[wait.at]) > wait.version for wait in waits)
+        if update.state == "parked" and (changed or (run_id in self._news and self._has_news(run_id))):
             self._runs[run_id] = replace(self._runs[run_id], ready_at=self._now())
 
     def _has_news(self, run_id: str) -> bool:
@@ -282,11 +303,41 @@ class MemoryJournal(Journal):
             raise NotFound(f"no question {ask_id}")
         return self._asks[ask_id]
 
+    async def archive(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[EffectRow]:
+        return list(self._archive[run_id].values())[after : after + limit]
+
     async def timers(self, run_id: str) -> dict[str, float]:
         return dict(self._timers[run_id])
 
     async def usage(self, run_id: str) -> Usage:
-        return sum((row.usage for row in self._effects[run_id].values() if row.reused_from is None), Usage())
+        rows = [*self._effects[run_id].values(), *self._archive[run_id].values()]
+        return sum((row.usage for row in rows if row.reused_from is None), Usage())
+
+    # ---- state ---------------------------------------------------------------------------------
+
+    async def state_get(self, at: StateAddress) -> StateRecord | None:
+        return self._states[at][-1] if self._states[at] else None
+
+    async def state_put(self, lease: Lease, write: StateWrite) -> StateRecord | None:
+        self._fence(lease)
+        versions = self._states[write.at]
+        for known in versions[write.expected : write.expected + 1]:
+            return known if (known.run_id, known.effect) == (lease.run_id, write.effect) else None
+        if len(versions) != write.expected:
+            return None
+        versions.append(StateRecord(
+            version=write.expected + 1, model_version=write.model_version, value=write.value, run_id=lease.run_id, effect=write.effect,
+            written_at=write.written_at,
+        ))
+        for run_id, waits in self._state_waits.items():
+            if any(wait.at == write.at for wait in waits):
+                if self._runs[run_id].state == "parked":
+                    self._runs[run_id] = replace(self._runs[run_id], ready_at=self._now())
+                self._tell(run_id)
+        return versions[-1]
+
+    async def state_history(self, at: StateAddress, *, after: int = 0, limit: int = 100) -> list[StateRecord]:
+        return self._states[at][after : after + limit]
 
     # ---- what other processes may do -----------------------------------------------------------
 

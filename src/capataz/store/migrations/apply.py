@@ -7,7 +7,7 @@ from typing import Any
 
 from capataz.contracts.errors import IncompatibleStore
 
-HEAD = "0001"
+HEAD = "0002"
 VERSION_TABLE = "capataz_schema"
 LOCK = 0x0CA9A7A2                              # advisory: one migration of a database at a time
 HERE = Path(__file__).parent

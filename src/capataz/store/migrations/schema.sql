@@ -78,6 +78,37 @@ CREATE TABLE effects (
 ) WITH (fillfactor = 80);
 COMMENT ON COLUMN effects.id IS 'order of requests; a row is inserted at its request and updated once, at its completion; no CHECK on status: it would cost each commit 5 %';
 
+CREATE TABLE effects_archive (
+    id bigint NOT NULL,
+    run_id text NOT NULL,
+    generation integer NOT NULL,
+    key text NOT NULL,
+    parent text,
+    scope text NOT NULL,
+    kind text NOT NULL,
+    name text NOT NULL,
+    input_digest text NOT NULL,
+    ordinal integer NOT NULL,
+    request_no bigint,
+    delivery_no bigint,
+    status text NOT NULL,
+    input json,
+    result json,
+    error json,
+    usage json,
+    cost numeric NOT NULL,
+    started_at double precision NOT NULL,
+    ended_at double precision,
+    repeated boolean NOT NULL,
+    reused_from integer,
+    start_tree text,
+    end_tree text,
+    worker text NOT NULL,
+    epoch bigint NOT NULL,
+    PRIMARY KEY (run_id, generation, key)
+);
+COMMENT ON TABLE effects_archive IS 'rows of finished epochs of loops: a resume does not read them';
+
 CREATE TABLE events (
     run_id text NOT NULL,
     seq bigint NOT NULL,
@@ -177,6 +208,17 @@ CREATE TABLE state_versions (
     PRIMARY KEY (reach, owner, name, version)
 );
 
+CREATE TABLE state_waits (
+    run_id text NOT NULL,
+    reach text NOT NULL,
+    owner text NOT NULL,
+    name text NOT NULL,
+    version bigint NOT NULL,
+    PRIMARY KEY (reach, owner, name, run_id)
+);
+COMMENT ON TABLE state_waits IS 'parked runs that become ready when a state has a version after this one';
+CREATE INDEX state_waits_of_run ON state_waits (run_id);
+
 CREATE TABLE candidates (
     run_id text NOT NULL,
     candidate_id text NOT NULL,
@@ -202,7 +244,7 @@ LANGUAGE sql VOLATILE PARALLEL SAFE
 RETURN extract(epoch FROM clock_timestamp())::double precision;
 
 -- One transaction, one round trip. JSON values inside the batch are strings of JSON text (jsonb would refuse a NUL escape
--- and change numbers). Lock order everywhere: lease, then ask, then run.
+-- and change numbers). Lock order everywhere: lease, then ask, then state, then run.
 -- The plans are cached while the tables are young: without the settings they would scan the whole run for ever.
 CREATE FUNCTION capataz_commit(p_run text, p_epoch bigint, p_worker text, b jsonb) RETURNS text
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -212,6 +254,7 @@ DECLARE
     v_last bigint;
     v_count integer;
     v_wake boolean;
+    v_changed boolean;
     u jsonb;
     x record;
 BEGIN
@@ -272,7 +315,8 @@ BEGIN
         IF v_count < jsonb_array_length(b -> 'completed') THEN  -- a repeated write, or completions of rows that are not there
             SELECT count(*) INTO v_count
             FROM jsonb_to_recordset(b -> 'completed') AS r(key text)
-            WHERE EXISTS (SELECT 1 FROM effects e WHERE e.run_id = p_run AND e.generation = v_generation AND e.key = r.key);
+            WHERE EXISTS (SELECT 1 FROM effects e WHERE e.run_id = p_run AND e.generation = v_generation AND e.key = r.key)
+               OR EXISTS (SELECT 1 FROM effects_archive e WHERE e.run_id = p_run AND e.generation = v_generation AND e.key = r.key);
             IF v_count < jsonb_array_length(b -> 'completed') THEN
                 RAISE EXCEPTION 'completion of an effect that was never requested in run %', p_run USING ERRCODE = 'CZ001';
             END IF;
@@ -343,11 +387,20 @@ BEGIN
         ON CONFLICT (run_id, envelope_digest, ref) DO NOTHING;
     END IF;
 
+    IF b ? 'archived' THEN  -- after the completions: the last ones of the epoch may be in this batch
+        PERFORM capataz_archive(p_run, v_generation, ARRAY(SELECT jsonb_array_elements_text(b -> 'archived')));
+    END IF;
+
+    IF u ? 'state' THEN
+        v_wake := capataz_wait_for_states(p_run, coalesce(b -> 'state_waits', '[]'));
+    END IF;
+
     IF u IS NOT NULL THEN
+        v_changed := v_wake;
         SELECT wake INTO v_wake FROM runs WHERE run_id = p_run FOR UPDATE;
         PERFORM capataz_update_run(p_run, v_generation, u);
         -- Whoever answers or posts takes the same row lock, so what came before is seen here and what comes after wakes the run.
-        IF v_wake AND u ->> 'state' = 'parked' AND capataz_has_news(p_run, v_generation) THEN
+        IF u ->> 'state' = 'parked' AND (v_changed OR v_wake AND capataz_has_news(p_run, v_generation)) THEN
             UPDATE runs SET ready_at = capataz_now() WHERE run_id = p_run;
         END IF;
     END IF;
@@ -391,3 +444,89 @@ RETURN EXISTS (SELECT 1 FROM inbox WHERE run_id = p_run AND NOT done)
     OR EXISTS (
         SELECT 1 FROM asks a JOIN effects e ON e.run_id = a.run_id AND e.generation = p_generation AND e.key = a.effect
         WHERE a.run_id = p_run AND a.answered_at IS NOT NULL AND e.status = 'requested');
+
+-- One lock for each state, whether it has a value yet or not: a park and a write of the same state see each other.
+CREATE FUNCTION capataz_lock_state(p_reach text, p_owner text, p_name text) RETURNS void
+LANGUAGE sql AS $$
+    SELECT pg_advisory_xact_lock(hashtextextended(p_reach || E'\x01' || p_owner || E'\x01' || p_name, 52107));
+$$;
+
+-- The states that a run waits for from now on. True: one of them has changed already.
+CREATE FUNCTION capataz_wait_for_states(p_run text, waits jsonb) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_changed boolean := false;
+    x record;
+BEGIN
+    DELETE FROM state_waits WHERE run_id = p_run;
+    FOR x IN
+        SELECT reach, owner, name, min(version) AS version
+        FROM jsonb_to_recordset(waits) AS r(reach text, owner text, name text, version bigint)
+        GROUP BY reach, owner, name ORDER BY reach, owner, name
+    LOOP
+        PERFORM capataz_lock_state(x.reach, x.owner, x.name);
+        INSERT INTO state_waits (run_id, reach, owner, name, version) VALUES (p_run, x.reach, x.owner, x.name, x.version);
+        v_changed := v_changed OR EXISTS (
+            SELECT 1 FROM state_values s
+            WHERE s.reach = x.reach AND s.owner = x.owner AND s.name = x.name AND s.version > x.version);
+    END LOOP;
+    RETURN v_changed;
+END
+$$;
+
+-- A compare-and-swap. The key of the writing effect makes a repeated write find itself.
+CREATE FUNCTION capataz_state_put(p_run text, p_epoch bigint, p_worker text, p_reach text, p_owner text, p_name text,
+                                  p_expected bigint, p_model integer, p_value json, p_effect text, p_at double precision)
+RETURNS text
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM leases WHERE run_id = p_run AND epoch = p_epoch AND worker = p_worker FOR SHARE;
+    IF NOT FOUND THEN
+        RETURN 'lease_lost';
+    END IF;
+    PERFORM capataz_lock_state(p_reach, p_owner, p_name);
+    IF EXISTS (SELECT 1 FROM state_versions v
+               WHERE v.reach = p_reach AND v.owner = p_owner AND v.name = p_name AND v.version = p_expected + 1
+                 AND v.run_id = p_run AND v.effect = p_effect) THEN
+        RETURN 'ok';
+    END IF;
+    IF p_expected <> coalesce((SELECT version FROM state_values s WHERE s.reach = p_reach AND s.owner = p_owner AND s.name = p_name), 0) THEN
+        RETURN 'conflict';
+    END IF;
+    INSERT INTO state_values AS s (reach, owner, name, version, model_version, value, updated_at)
+    VALUES (p_reach, p_owner, p_name, p_expected + 1, p_model, p_value, p_at)
+    ON CONFLICT (reach, owner, name) DO UPDATE
+    SET version = excluded.version, model_version = excluded.model_version, value = excluded.value, updated_at = excluded.updated_at;
+    INSERT INTO state_versions (reach, owner, name, version, model_version, value, run_id, effect, written_at)
+    VALUES (p_reach, p_owner, p_name, p_expected + 1, p_model, p_value, p_run, p_effect, p_at);
+    PERFORM 1 FROM runs
+    WHERE run_id IN (SELECT run_id FROM state_waits w WHERE w.reach = p_reach AND w.owner = p_owner AND w.name = p_name)
+    ORDER BY run_id FOR UPDATE;
+    PERFORM pg_notify('capataz', run_id) FROM (
+        SELECT w.run_id FROM state_waits w WHERE w.reach = p_reach AND w.owner = p_owner AND w.name = p_name) AS waiting;
+    UPDATE runs SET ready_at = capataz_now()
+    WHERE state = 'parked'
+      AND run_id IN (SELECT run_id FROM state_waits w WHERE w.reach = p_reach AND w.owner = p_owner AND w.name = p_name);
+    RETURN 'ok';
+END
+$$;
+
+-- Moves effects and all that is below them (calls of agents, effects of children and of inner loops) to the archive.
+CREATE FUNCTION capataz_archive(p_run text, p_generation integer, p_keys text[]) RETURNS void
+LANGUAGE sql AS $$
+    WITH RECURSIVE gone AS (
+        SELECT key FROM effects WHERE run_id = p_run AND generation = p_generation AND key = ANY (p_keys)
+        UNION
+        SELECT e.key FROM effects e JOIN gone g ON e.parent = g.key WHERE e.run_id = p_run AND e.generation = p_generation
+    ), moved AS (
+        DELETE FROM effects e USING gone g WHERE e.run_id = p_run AND e.generation = p_generation AND e.key = g.key
+        RETURNING e.*
+    )
+    INSERT INTO effects_archive (id, run_id, generation, key, parent, scope, kind, name, input_digest, ordinal, request_no, delivery_no,
+                                 status, input, result, error, usage, cost, started_at, ended_at, repeated, reused_from, start_tree,
+                                 end_tree, worker, epoch)
+    SELECT id, run_id, generation, key, parent, scope, kind, name, input_digest, ordinal, request_no, delivery_no, status, input,
+           result, error, usage, cost, started_at, ended_at, repeated, reused_from, start_tree, end_tree, worker, epoch
+    FROM moved
+    ON CONFLICT (run_id, generation, key) DO NOTHING;
+$$;
