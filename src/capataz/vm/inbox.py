@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from capataz.contracts.canonical import JsonValue
 from capataz.contracts.journal import AskRecord, InboxItem
 
 if TYPE_CHECKING:
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from capataz.vm.run import Run
 
 POLL_S = 1.0
+GAP_S = 0.03  # between two reads: our own commits wake us too, and a read for each of them would double the run's price
 T = TypeVar("T")
 
 
@@ -36,7 +36,7 @@ class Inbox:
         self._messages: list[InboxItem] = []               # for the run itself
         self._notes: dict[str, list[Note]] = {}            # agent name or effect key -> steering
         self._taken: list[int] = []
-        self._resolved: dict[str, JsonValue] = {}
+        self._resolved: dict[str, InboxItem] = {}          # effect key -> decision about an effect in doubt
 
     def wake(self) -> None:
         self._wake.set()
@@ -46,6 +46,7 @@ class Inbox:
             await self._read()
             self._tick.set()
             self._tick = asyncio.Event()
+            await asyncio.sleep(GAP_S)
             await _wait(self._wake, POLL_S)
             self._wake.clear()
 
@@ -61,10 +62,10 @@ class Inbox:
         elif item.kind == "message":
             self._notes.setdefault(item.target or "", []).append(Note(f"inbox-{item.seq}", _text(item.body), item.seq))
         elif item.kind == "resolve":
-            self._resolved[item.target or ""] = item.body
-            self._taken.append(item.seq)
+            self._resolved[item.target or ""] = item
         else:
-            self._taken.append(item.seq)
+            if item.kind != "topup":                       # which is marked as done by the commit that raises the limit
+                self._taken.append(item.seq)
             await self._run.take([item])
 
     def taken(self) -> tuple[int, ...]:
@@ -115,8 +116,12 @@ class Inbox:
     def message(self) -> InboxItem | None:
         return self._messages.pop(0) if self._messages else None
 
-    def resolution(self, key: str) -> JsonValue | None:
+    def resolution(self, key: str) -> InboxItem | None:
+        """The decision about an effect in doubt. It counts once: whoever follows it marks it as done."""
         return self._resolved.get(key)
+
+    def resolved(self, key: str) -> None:
+        self._resolved.pop(key, None)
 
 
 async def _wait(event: asyncio.Event, seconds: float | None) -> None:

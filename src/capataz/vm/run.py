@@ -16,6 +16,7 @@ from capataz.contracts.canonical import JsonValue, digest, to_json
 from capataz.contracts.errors import Cancelled, CapatazError, DeadlineExceeded, OrchestrationError, ProgramFailed
 from capataz.contracts.journal import (
     FINAL_STATES,
+    AskRecord,
     Batch,
     EffectCompleted,
     EffectRow,
@@ -31,8 +32,8 @@ from capataz.vm.accounts import Accounts
 from capataz.vm.committer import Committer, Part
 from capataz.vm.effect import Completion, Done, Effect
 from capataz.vm.effects import control
-from capataz.vm.history import History
 from capataz.vm.fork import take_over
+from capataz.vm.history import History
 from capataz.vm.inbox import Inbox
 from capataz.vm.instance import Instance
 from capataz.vm.keys import agent_name
@@ -40,8 +41,8 @@ from capataz.vm.large import LargeValues
 from capataz.vm.orphans import OrphanGate
 from capataz.vm.pipe import ProcessDied
 from capataz.vm.ports import Parking, Ports
-
 from capataz.vm.seeds import origin
+
 LEASE_S = 10.0
 RESTARTS = 3  # of a program process that died by itself, before the run fails
 
@@ -70,6 +71,7 @@ class Run:
         self.cancel_reason = ""
         self.instances: list[Instance] = []
         self.trees: dict[str, str] = {}        # workspace id -> its tree as last recorded
+        self.asks: dict[str, AskRecord] = {}   # as they were when this worker took the run over
         self._writers: dict[str, asyncio.Lock] = {}
         self._own_waits: list[dict[str, Any]] = []   # of the run itself, not of one of its effects
         self.quiet_changed = asyncio.Event()   # for whoever puts questions to a person
@@ -84,6 +86,7 @@ class Run:
         record = replace(record, input=await LargeValues(ports.blobs).inward(record.input))
         run = cls(ports, lease, record, await _read_history(ports, record), parking)
         run.accounts.restore(await ports.journal.accounts(lease.run_id))
+        run.asks = {ask.ask_id: ask for ask in await ports.journal.asks(run_id=lease.run_id, open_only=False)}
         return run
 
     @property
@@ -261,11 +264,20 @@ class Run:
     async def _park(self, waiting: list[dict[str, Any]]) -> None:
         await self.committer.flush()
         due = [w["due"] for w in waiting if w.get("due") is not None and not self.draining]
+        closed = await self._forsaken_asks(waiting)
         update = RunUpdate(
             state="parked", waiting=waiting, ready_at=min(due) if due else None, clear=() if due else ("ready_at",)
         )
-        part = Part(Batch(run=update, inbox_done=self.inbox.taken()), (("run.parked", None, {"waiting": waiting}),))
+        part = Part(Batch(run=update, asks_closed=closed, inbox_done=self.inbox.taken()), (("run.parked", None, {"waiting": waiting}),))
         await self.committer.durable(part)
+
+    async def _forsaken_asks(self, waiting: list[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
+        """Open questions that an edited program no longer waits for: an answer to them would be lost."""
+        if self.record.generation == 0 or self.draining:
+            return ()
+        wanted = {w.get("ask") for w in waiting}
+        found = await self.ports.journal.asks(run_id=self.run_id)
+        return tuple((ask.ask_id, "cancelled") for ask in found if ask.ask_id not in wanted)
 
     def _waiting(self) -> list[dict[str, Any]]:
         if self.draining:
@@ -328,7 +340,9 @@ class Run:
         waits = self._waits()
         if not waits:
             return False
-        if any(w["on"] in ("asks", "message", "paused", "budget") for w in waits):
+        if any(w["on"] in ("paused", "budget") or "doubt" in w for w in waits):
+            return True  # only another process can end this wait
+        if any(w["on"] in ("asks", "message") for w in waits):
             return self.parking.asks
         due = min((w["due"] for w in waits if w.get("due") is not None), default=None)
         return due is None or due - self.now() > self.parking.sleeps_over_s
@@ -382,7 +396,9 @@ class Run:
             elif item.kind in ("pause", "resume") and item.target is not None:
                 self._hold(item.target, item.kind == "pause")
             elif item.kind == "topup":
-                self.committer.soon(Part(Batch(accounts=(await self.accounts.topup(item.body),))))
+                given = item.body if isinstance(item.body, dict) else {"usd": item.body}
+                raised = await self.accounts.topup(given.get("account") or "", given)
+                self.committer.soon(Part(Batch(accounts=(raised,), inbox_done=(item.seq,))))
 
     def _hold(self, agent: str, hold: bool) -> None:
         """Holds an agent before its next model or tool call, or lets it go on."""
