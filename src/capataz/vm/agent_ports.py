@@ -286,6 +286,7 @@ class JournaledPorts:
         if "callback" in check:
             answer = await self._effect.instance.call(check["callback"], [value])
             return None if answer in (None, True) else Refusal(code=OutputInvalid.code, message=str(answer)).model_dump()
+        await self._ready()  # a check may look at the files, and a resumed agent may not have touched them yet
         refusal = await self._run.ports.coding.check(
             coding.context(self._run, self._effect), check["check"], check["args"], value
         )
@@ -350,11 +351,14 @@ class JournaledPorts:
         self._run.emit(type, self._effect.key, {"agent": self._name, **data})
 
     async def session(self, *, forwards: Mapping[int, Path] | None = None, read_only: tuple[Mount, ...] = ()) -> Session:
+        await self._ready()
+        return await self._bench.session(forwards=forwards, read_only=read_only)
+
+    async def _ready(self) -> None:
         async with self._preparing:
             if not self._prepared:
                 await self._prepare()
                 self._prepared = True
-        return await self._bench.session(forwards=forwards, read_only=read_only)
 
     async def _prepare(self) -> None:
         """The files as the journal says they are: a dead worker, or an earlier generation, may have left others."""

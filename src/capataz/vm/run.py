@@ -270,6 +270,7 @@ class Run:
         )
         part = Part(Batch(run=update, asks_closed=closed, inbox_done=self.inbox.taken()), (("run.parked", None, {"waiting": waiting}),))
         await self.committer.durable(part)
+        await self._clean_up()  # the trees are kept: whoever carries the run on makes its workspaces anew
 
     async def _forsaken_asks(self, waiting: list[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
         """Open questions that an edited program no longer waits for: an answer to them would be lost."""
