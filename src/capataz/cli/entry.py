@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from capataz.cli.output import emit_json, soften, stderr_line
-from capataz.contracts.errors import CapatazError, ProgramLoadError, StoreUnavailable, UsageError, exit_code
+from capataz.contracts.errors import CapatazError, ProgramLoadError, RunTakenOver, StoreUnavailable, UsageError, exit_code
 
 WRONG_USE = 64
 INTERRUPTED = 130
@@ -60,7 +60,7 @@ def code_of(error: CapatazError) -> int:
     """The exit code of an error that ended a command."""
     if isinstance(error, (UsageError, ProgramLoadError)):
         return WRONG_USE
-    if isinstance(error, StoreUnavailable):
+    if isinstance(error, (RunTakenOver, StoreUnavailable)):
         return 3
     return exit_code("failed", error.code)
 

@@ -119,6 +119,10 @@ class StoreUnavailable(CapatazError):
     retryable = True
 
 
+class RunTakenOver(CapatazError):
+    """Another worker carries the run on, since this one did not renew its lease in time. Nothing was written by this one."""
+
+
 class IncompatibleStore(UsageError):
     """The database was written by a newer Capataz."""
 

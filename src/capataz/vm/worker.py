@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from capataz.contracts.canonical import JsonValue
-from capataz.contracts.errors import AlreadyAnswered, RunNotResumable, StoreUnavailable
-from capataz.contracts.journal import AskRecord, Lease, NewEvent, RunRecord
+from capataz.contracts.errors import AlreadyAnswered, RunNotResumable, RunTakenOver, StoreUnavailable
+from capataz.contracts.journal import FINAL_STATES, AskRecord, Lease, NewEvent, RunRecord
 from capataz.contracts.signals import LeaseLost
 from capataz.vm.holder import known_dead
 from capataz.vm.ports import Parking, Ports
@@ -48,11 +48,18 @@ class Worker:
     ) -> RunRecord:
         """Carries one run on until it ends or parks. Cancelling it stops at once; the run stays resumable."""
         lease = await self.claim(run_id)
-        async with self._holding(lease):
-            run = await Run.open(self._ports, lease, parking)
-            if on_event is not None:
-                run.add_listener(on_event)
-            return await self._carry(run, ask)
+        try:
+            async with self._holding(lease):
+                run = await Run.open(self._ports, lease, parking)
+                if on_event is not None:
+                    run.add_listener(on_event)
+                return await self._carry(run, ask)
+        except LeaseLost as lost:
+            await self._tidy(run_id)
+            raise RunTakenOver(
+                f"another worker took run {run_id} over, because this one did not answer for {LEASE_S:g} s; nothing more was written here; "
+                f"watch it with `capataz events {run_id} -f`", run_id=run_id,
+            ) from lost
 
     async def _carry(self, run: Run, ask: AskPerson | None) -> RunRecord:
         self._runs[run.run_id] = run
@@ -69,6 +76,11 @@ class Worker:
             for task in helpers:
                 task.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)
+
+    async def _tidy(self, run_id: str) -> None:
+        """What this worker still put on disk after another one had finished the run and cleaned up."""
+        if (await self._ports.journal.get_run(run_id)).state in FINAL_STATES:
+            await self._ports.coding.cleanup(run_id)
 
     @asynccontextmanager
     async def _holding(self, lease: Lease) -> AsyncIterator[None]:
