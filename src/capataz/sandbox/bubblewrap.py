@@ -185,9 +185,11 @@ class _Start:
             *program.command(system.interpreter(), _LIBRARY, WORKSPACE, theirs.fileno(), "inside"),
         ]
         try:
-            # From the loop's own thread: die-with-parent means the thread that forked.
+            # From the loop's own thread: die-with-parent means the thread that forked. In a process group of its own: a
+            # Ctrl-C at the terminal is for the worker alone, which lets the agents come to a safe point.
             self._process = subprocess.Popen(
-                command, env={}, cwd="/", pass_fds=inside, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors
+                command, env={}, cwd="/", pass_fds=inside, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors,
+                process_group=0,
             )
         except OSError as error:
             raise SandboxUnavailable(f"bubblewrap cannot be started: {error.strerror}") from None

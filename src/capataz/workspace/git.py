@@ -136,6 +136,7 @@ class Git:
                 cwd=self.git_dir,                  # never a folder of hostile files
                 timeout=timeout_s,
                 check=False,
+                process_group=0,                   # a Ctrl-C at the terminal is ours to act on, not git's
                 **source,
             )
         except FileNotFoundError:
@@ -161,6 +162,7 @@ class Git:
             stderr=subprocess.DEVNULL,
             env=self.environment(),
             cwd=self.git_dir,
+            process_group=0,
         )
 
     def stream(self, stdin: IO[bytes], *args: str) -> subprocess.Popen[bytes]:
@@ -173,6 +175,7 @@ class Git:
             env=self.environment(),
             cwd=self.git_dir,
             bufsize=1 << 20,
+            process_group=0,
         )
 
 

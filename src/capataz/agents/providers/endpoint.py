@@ -117,7 +117,8 @@ async def _run(endpoint: Endpoint, masker: Masker) -> str:
     label = f"the api_key_command of {endpoint.name} ({shlex.quote(argv[0])})"
     try:
         process = await asyncio.create_subprocess_exec(
-            *argv, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            *argv, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            process_group=0,
         )
     except OSError as error:
         raise ProviderRejected(f"{label} cannot be started: {error.strerror}") from error
