@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from capataz.cli.verbs import asks, database, demo, host, look, start, steer
+from capataz.cli.verbs import asks, check, database, demo, host, look, start, steer
 from capataz.cli.version import VERSION
 
 app = typer.Typer(
@@ -41,6 +41,7 @@ def root(  # pyright: ignore[reportUnusedFunction]
 
 start.add(app)
 look.add(app)
+check.add(app)
 asks.add(app)
 steer.add(app)
 host.add(app)

@@ -142,7 +142,8 @@ def _model(call: ast.Call, scope: Scope, context: Context) -> Iterator[Finding]:
         return
     problem = context.models.problem(name)
     if problem is not None:
-        yield context.finding("CPZ105", given, scope, f"{problem[:1].upper()}{problem[1:]}.", "`capataz models` lists models and prices.")
+        said = problem if problem.endswith(("?", ".")) else f"{problem}."
+        yield context.finding("CPZ105", given, scope, f"{said[:1].upper()}{said[1:]}", "`capataz models` lists models and prices.")
 
 
 # ---- globals -------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from capataz.vm.checker.types import keyword
 DEFAULT_TURNS = 40
 """Model turns of an agent that says none: the command line's ``--max-turns``."""
 
+_STARTERS = frozenset({"capataz.run", "capataz.spawn", "capataz.fan_out", "capataz.loop", "builtins.map"})
+
 Given = Mapping[tuple[Scope, str], tuple[Scope, ...]]
 """Functions that parameters stand for."""
 
@@ -50,6 +52,7 @@ class Counter:
         self._names = context.names
         self._counts = Counts(context)
         self._known: dict[object, Use] = {}
+        self._live: dict[Scope, frozenset[ast.AST]] = {}
         self.repeats: dict[tuple[str, int, int], Repeat] = {}
 
     def bound(self, program: Scope) -> Bound:
@@ -77,9 +80,10 @@ class Counter:
     # ---- statements ----------------------------------------------------------------------------
 
     def _block(self, body: Sequence[ast.stmt], frame: _Frame) -> Use:
-        total = Use()
+        total, live = Use(), self._counts_in(frame.scope)
         for node in body:
-            total += self._statement(node, frame)
+            if node in live:
+                total += self._statement(node, frame)
         return total
 
     def _statement(self, node: ast.stmt, frame: _Frame) -> Use:
@@ -140,9 +144,33 @@ class Counter:
 
     # ---- expressions ---------------------------------------------------------------------------
 
+    def _counts_in(self, scope: Scope) -> frozenset[ast.AST]:
+        """The nodes of a function that hold a call which may start an agent; all others are passed over."""
+        if scope not in self._live:
+            found: set[ast.AST] = set()
+            for node in scope.nodes:
+                if isinstance(node, ast.Call) and self._may_start(node, scope):
+                    found.add(node)
+                    for outer in self._context.project.around(node):
+                        if outer in found:
+                            break
+                        found.add(outer)
+            self._live[scope] = frozenset(found)
+        return self._live[scope]
+
+    def _may_start(self, call: ast.Call, scope: Scope) -> bool:
+        dotted = self._context.dotted(call, scope)
+        if dotted in _STARTERS or self._names.function(call.func, scope) is not None:
+            return True
+        if isinstance(call.func, ast.Name):
+            return self._names.parameter(call.func.id, scope) is not None
+        return dotted is None and isinstance(call.func, ast.Attribute) and self._context.types.of(call.func.value, scope).cls is not None
+
     def _children(self, node: ast.AST, frame: _Frame) -> Use:
-        total = Use()
+        total, live = Use(), self._counts_in(frame.scope)
         for child in ast.iter_child_nodes(node):
+            if child not in live:
+                continue
             if isinstance(child, ast.expr):
                 total += self._expr(child, frame)
             elif isinstance(child, (ast.keyword, ast.comprehension)):
@@ -150,10 +178,10 @@ class Counter:
         return total
 
     def _expr(self, node: ast.expr, frame: _Frame) -> Use:
+        if node not in self._counts_in(frame.scope):
+            return Use()
         if isinstance(node, ast.Call):
             return self._call(node, frame)
-        if isinstance(node, (ast.Name, ast.Constant, ast.Lambda)):
-            return Use()
         if isinstance(node, COMPREHENSIONS):
             return self._comprehension(node, frame)
         if isinstance(node, ast.IfExp):

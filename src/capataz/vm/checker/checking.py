@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from capataz.contracts.errors import CapatazError, ProgramLoadError
+from capataz.contracts.errors import CapatazError, NotFound, ProgramLoadError
 from capataz.vm.checker import advice, awaits, children, handles, keys, loops, purity, serial, signals, states, steps, verbs
 from capataz.vm.checker.amounts import Bound
 from capataz.vm.checker.bound import Counter
@@ -25,6 +27,7 @@ RULES: Mapping[str, Rule] = dict(sorted((code, rule) for family in _FAMILIES for
 _PLAIN_FAMILIES = (awaits, purity, verbs, serial, states, steps, handles, signals, keys, advice)
 ALL = "*"
 _NESTING = 3
+_LEVELS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,49 +68,59 @@ def check(program: str, *, cwd: Path | None = None, models: ModelBook | None = N
     Reads files, runs nothing. Raises ``NotFound`` and ``ProgramLoadError`` where there is no program or no Python source.
     """
     here = cwd or Path.cwd()
-    return _check(program, _find(program, here), here, models, 0)
+    with _deep(program):
+        return _check(program, _find(program, here), here, models, 0)
 
 
 def check_source(source: Source, *, models: ModelBook | None = None, cwd: Path | None = None) -> Report:
     """Checks a closure that was found already."""
-    return _check(source.ref, source, cwd or Path.cwd(), models, 0)
+    with _deep(source.ref):
+        return _check(source.ref, source, cwd or Path.cwd(), models, 0)
+
+
+@contextmanager
+def _deep(program: str) -> Iterator[None]:
+    """Room for deeply nested source, as generated code has: a sum of a thousand terms is a thousand levels."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _LEVELS))
+    try:
+        yield
+    except RecursionError:
+        raise ProgramLoadError(f"{program}: its source is nested too deeply to be checked") from None
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def _find(program: str, here: Path) -> Source:
     """The closure; a module with several programs is checked whole."""
+    if program.endswith(".py"):
+        return find(f"{program}:{ALL}", cwd=here)
     try:
         return find(program, cwd=here)
-    except ProgramLoadError:
-        whole = find(f"{program}:{ALL}", cwd=here) if "several programs" in _reason(program, here) else None
-        if whole is None:
+    except ProgramLoadError as error:
+        if "several programs" not in error.message:
             raise
-        return whole
-
-
-def _reason(program: str, here: Path) -> str:
-    try:
-        find(program, cwd=here)
-    except CapatazError as error:
-        return error.message
-    return ""
+        return find(f"{program}:{ALL}", cwd=here)
 
 
 def _check(program: str, source: Source, here: Path, models: ModelBook | None, depth: int) -> Report:
     context = _context(program, source, here, models)
     module, name = entry_of(source.files)
     asked = [p for p in context.reach.programs() if p.module.name == module and (name == ALL or p.title == name)]
-    if not asked and name != ALL:
-        raise ProgramLoadError(f"{program}: there is no @program {name} in it")
+    if not asked:
+        raise ProgramLoadError(f"{program}: there is no @program {'in it; put @program above an async function' if name == ALL else name}")
     counter = Counter(context)
     bounds = tuple(counter.bound(p) for p in asked)
-    found = {*_findings(context, here, models, depth), *loops.unlimited(context, _counted(context, asked))}
+    found = {*_findings(context, here, models, depth), *loops.unlimited(context, _outside(context, asked, counter))}
     return Report(program, tuple(sorted(found)), bounds)
 
 
-def _counted(context: Context, asked: list[Scope]) -> Counter:
-    """Counts what is started from outside: programs that others of the module run are covered by their parents' budgets."""
-    counter = Counter(context)
+def _outside(context: Context, asked: list[Scope], counted: Counter) -> Counter:
+    """The count of what is started from outside: programs that others of the module run are covered by their parents' budgets."""
     run = {context.child(call, scope) for call, scope in context.calls()}
+    if not counted.repeats or not any(program in run for program in asked):
+        return counted
+    counter = Counter(context)
     for program in [p for p in asked if p not in run] or asked:
         counter.bound(program)
     return counter
@@ -120,22 +133,28 @@ def _findings(context: Context, here: Path, models: ModelBook | None, depth: int
     yield from children.check(context, lambda reference: _child(reference, context, here, models, depth))
 
 
-def _child(reference: str, parent: Context, here: Path, models: ModelBook | None, depth: int) -> Context | str:
+def _child(reference: str, parent: Context, here: Path, models: ModelBook | None, depth: int) -> Context | CapatazError:
     """A program that ``load`` names, looked for beside the program and in the present folder."""
-    folders = dict.fromkeys([Path(parent.folder), here])
-    error = ""
-    for folder in folders:
+    missing: CapatazError = NotFound(f"there is no program {reference}")
+    for folder in dict.fromkeys([Path(parent.folder), here]):
         try:
             source = find(reference, cwd=folder)
-        except CapatazError as failed:
-            error = error or failed.message
-            continue
-        if depth < _NESTING:
-            errors = _check(reference, source, folder, models, depth + 1).errors
-            if errors:
-                return f"it has {len(errors)} error{'s' if len(errors) > 1 else ''}, the first in line {errors[0].place.line}: {errors[0].message.rstrip('.')}"
-        return _context(reference, source, folder, models)
-    return error
+            if depth < _NESTING:
+                _refuse_errors(_check(reference, source, folder, models, depth + 1))
+        except NotFound as error:
+            missing = error
+        except CapatazError as error:
+            return error
+        else:
+            return _context(reference, source, folder, models)
+    return missing
+
+
+def _refuse_errors(report: Report) -> None:
+    errors = report.errors
+    if errors:
+        count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
+        raise ProgramLoadError(f"it has {count}, the first in line {errors[0].place.line}: {errors[0].message}")
 
 
 def _context(program: str, source: Source, here: Path, models: ModelBook | None) -> Context:

@@ -1,4 +1,4 @@
-"""CPZ018 to CPZ021: child programs exist, are programs, and get the input that they take."""
+"""CPZ018 to CPZ021, CPZ107: child programs exist, are programs, and get the input that they take."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 
+from capataz.contracts.errors import CapatazError, NotFound
 from capataz.vm.checker.context import Context
 from capataz.vm.checker.counts import shown
 from capataz.vm.checker.finding import Finding, Rule, rules
@@ -83,13 +84,32 @@ async def parent() -> int:
     Rule(
         "CPZ020",
         "child program that cannot be used",
-        "`load(...)` names a program that is not there, that does not parse, or in which the checker finds errors.",
+        "`load(...)` names a program that does not parse, that has no such `@program`, or in which the checker finds errors.",
         '''from capataz import load, program, run
 
 @program
 async def parent() -> None:
     """The parent."""
-    await run(load("no_such_file.py:main"))  # CPZ020
+    await run(load("capataz.programs.single:no_such_program"))  # CPZ020
+''',
+        '''from capataz import load, program, run
+
+@program
+async def parent(input: str) -> None:
+    """The parent."""
+    await run(load(input))
+''',
+    ),
+    Rule(
+        "CPZ107",
+        "child program that is not there yet",
+        "`load(...)` names a program that cannot be found now. An agent or a step may write it later; it is checked at its first use.",
+        '''from capataz import load, program, run
+
+@program
+async def parent() -> None:
+    """The parent."""
+    await run(load("no_such_file.py:main"))  # CPZ107
 ''',
         '''from capataz import load, program, run
 
@@ -126,8 +146,8 @@ async def both(input: Place) -> str:
     ),
 )
 
-Load = Callable[[str], "Context | str"]
-"""The context of a program on disk, or why it cannot be used."""
+Load = Callable[[str], "Context | CapatazError"]
+"""The context of a program on disk, or why it cannot be used (``NotFound``: it is not there)."""
 
 _PLAIN = frozenset(f"builtins.{n}" for n in ("str", "int", "float", "bool", "bytes"))
 _LISTS = frozenset({"builtins.list", "builtins.tuple", "builtins.set"})
@@ -183,8 +203,16 @@ def _is_number(expr: ast.expr | None) -> bool:
 
 def _loaded(call: ast.Call, reference: str, scope: Scope, context: Context, load: Load) -> Iterator[Finding]:
     child = load(reference)
-    if isinstance(child, str):
-        yield context.finding("CPZ020", call, scope, f"The child program {reference} cannot be used: {child}.", "Mend it, or name another.")
+    if isinstance(child, NotFound):
+        yield context.finding(
+            "CPZ107", call, scope, f"The child program {reference} is not there yet, so nothing is known of it.",
+            "Write it before the program runs, or mend the name.",
+        )  # fmt: skip
+        return
+    if isinstance(child, CapatazError):
+        yield context.finding(
+            "CPZ020", call, scope, f"The child program {reference} cannot be used: {child.message.rstrip('.')}.", "Mend it, or name another."
+        )
         return
     name = reference.rpartition(":")[2].rpartition("/")[2].removesuffix(".py")
     target = next((p for p in child.reach.programs() if p.title == name), None)
@@ -236,11 +264,7 @@ class _Fit:
         what = shown(annotation) if annotation is not None else "its input"
         if wanted.cls is not None:
             yield from self._model(value, found, place, given, wanted.cls)
-        elif wanted.dotted in _PLAIN and self._differs(given, wanted.dotted):
-            yield value, f"`{shown(value)}` is no {what}.", f"Give a {what}."
-        elif wanted.dotted in _LISTS and (given.dotted in _PLAIN or given.cls is not None or given.dotted == "builtins.dict"):
-            yield value, f"`{shown(value)}` is no {what}.", f"Give a {what}."
-        elif wanted.dotted == "builtins.dict" and (given.dotted in (*_PLAIN, *_LISTS)):
+        elif (wanted.dotted in _PLAIN and self._differs(given, wanted.dotted)) or (wanted.dotted in _LISTS and (given.dotted in _PLAIN or given.cls is not None or given.dotted == "builtins.dict")) or (wanted.dotted == "builtins.dict" and (given.dotted in (*_PLAIN, *_LISTS))):
             yield value, f"`{shown(value)}` is no {what}.", f"Give a {what}."
 
     @staticmethod

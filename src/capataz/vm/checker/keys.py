@@ -1,4 +1,4 @@
-"""CPZ017: no two effects of one scope have the same explicit key."""
+"""CPZ017, CPZ108: no two effects of one scope have the same explicit key, and no two agents the same name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,29 @@ async def votes() -> list[str]:
     two = await run("second-voter", prompt="Is it safe?")
     return [one.text, two.text]
 ''',
-    )
+    ),
+    Rule(
+        "CPZ108",
+        "two agents with one name",
+        "Two calls of one scope give agents the same name and other inputs. Both work, but people, scripts and messages, which name "
+        "agents, cannot tell them apart.",
+        '''from capataz import program, run
+
+@program
+async def both() -> None:
+    """Asks twice."""
+    await run("judge", prompt="Is it safe?")
+    await run("judge", prompt="Is it fast?")  # CPZ108
+''',
+        '''from capataz import program, run
+
+@program
+async def both() -> None:
+    """Asks twice."""
+    await run("safety-judge", prompt="Is it safe?")
+    await run("speed-judge", prompt="Is it fast?")
+''',
+    ),
 )
 
 _LIMITS = frozenset({"max_turns", "budget", "within", "on_exhausted", "accept", "context", "daemon", "timeout", "idempotent"})
@@ -45,7 +67,9 @@ _NAME_IT = "Give each a name of its own."
 def check(context: Context) -> Iterator[Finding]:
     for scope in context.project.scopes():
         if scope in context.reach.program:
-            yield from _effects(scope, context)
+            duplicates = list(_effects(scope, context))
+            yield from duplicates
+            yield from _names(scope, context, {f.place.line for f in duplicates})
     yield from _states(context)
     yield from _constant_keys(context)
 
@@ -66,6 +90,24 @@ def _effects(scope: Scope, context: Context) -> Iterator[Finding]:
             same = "" if kind == "scope" else " and the same inputs"
             yield context.finding(
                 "CPZ017", node, scope, f"This {kind} has the same name {name!r}{same} as the one in line {earlier.lineno}.", _NAME_IT
+            )
+
+
+def _names(scope: Scope, context: Context, said: set[int]) -> Iterator[Finding]:
+    """Agents of one name whose inputs differ. ``said``: lines that have a finding already."""
+    seen: dict[object, list[ast.Call]] = {}
+    for node in scope.nodes:
+        if not isinstance(node, ast.Call) or not context.is_agent(node, scope) or not node.args:
+            continue
+        name = context.names.constant(node.args[0], scope)
+        if not isinstance(name, str):
+            continue
+        calls = seen.setdefault((_region(node, scope, context), name), [])
+        earlier = next((call for call in calls if not _exclusive(call, node, context)), None)
+        calls.append(node)
+        if earlier is not None and node.lineno not in said:
+            yield context.finding(
+                "CPZ108", node, scope, f"This agent has the same name {name!r} as the one in line {earlier.lineno}.", _NAME_IT
             )
 
 
@@ -122,7 +164,7 @@ def _exclusive(one: ast.AST, other: ast.AST, context: Context) -> bool:
     first, second = dict(_arms(one, context)), dict(_arms(other, context))
     for node, arm in first.items():
         if node in second:
-            if arm != second[node] and {arm, second[node]} & {"if", "else", "handler", "case"} and "finally" not in (arm, second[node]):
+            if arm != second[node] and not {arm, second[node]} <= {"body", "finally"} and "finally" not in (arm, second[node]):
                 return True
             if arm == second[node] == "handler" and _holder(one, node, context) is not _holder(other, node, context):
                 return True
@@ -143,9 +185,8 @@ def _arms(node: ast.AST, context: Context) -> Iterator[tuple[ast.AST, str]]:
                 yield outer, "if" if inner is outer.body else "else"
         elif isinstance(outer, (ast.Try, ast.TryStar)):
             yield outer, "handler" if inner in outer.handlers else "finally" if inner in outer.finalbody else "body"
-        elif isinstance(outer, ast.Match):
-            if inner is not outer.subject:
-                yield outer, f"case {outer.cases.index(inner)}" if isinstance(inner, ast.match_case) else "case"
+        elif isinstance(outer, ast.Match) and inner is not outer.subject:
+            yield outer, f"case {outer.cases.index(inner)}" if isinstance(inner, ast.match_case) else "case"
         inner = outer
 
 

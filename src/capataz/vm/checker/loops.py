@@ -75,7 +75,7 @@ def endless(context: Context) -> Iterator[Finding]:
     for scope in context.project.scopes():
         if scope in context.reach.program:
             for node in scope.nodes:
-                if is_endless(node, scope, context) and _has_effect(node, scope, context):
+                if is_endless(node, scope, context) and _waits(node):
                     yield context.finding(
                         "CPZ101", node, scope, "This loop never ends, and its journal grows for ever.",
                         "Put the body into a function and write `await loop(body, carry, every=...)`.",
@@ -111,11 +111,8 @@ def _exits(body: Sequence[ast.AST], inner: bool = False) -> bool:
     return False
 
 
-def _has_effect(loop: ast.AST, scope: Scope, context: Context) -> bool:
-    for node in ast.walk(loop):
-        if isinstance(node, ast.Await) or isinstance(node, (ast.AsyncFor, ast.AsyncWith)):
-            return True
-    return False
+def _waits(loop: ast.AST) -> bool:
+    return any(isinstance(node, (ast.Await, ast.AsyncFor, ast.AsyncWith)) for node in ast.walk(loop))
 
 
 def unlimited(context: Context, counter: Counter) -> Iterator[Finding]:

@@ -125,6 +125,10 @@ _EXACT: dict[str, tuple[str, str]] = {
     "builtins.open": ("CPZ002", _WRITE),
     "io.open": ("CPZ002", _WRITE),
     "builtins.input": ("CPZ005", "Use `await ask(question)`."),
+    "builtins.breakpoint": ("CPZ005", "Use `await checkpoint(message)`."),
+    "sys.stdin.read": ("CPZ005", "Use `await ask(question)`."),
+    "sys.stdin.readline": ("CPZ005", "Use `await ask(question)`."),
+    "sys.stdin.readlines": ("CPZ005", "Use `await ask(question)`."),
     "time.sleep": ("CPZ005", "Use `await sleep(seconds)`."),
     "asyncio.to_thread": ("CPZ005", _SIDE),
     "asyncio.run": ("CPZ005", "Await the coroutine: the program runs in an event loop already."),
@@ -157,7 +161,8 @@ _UNDER: Mapping[str, tuple[str, str]] = {
     "imaplib": ("CPZ003", _STEP), "poplib": ("CPZ003", _STEP), "requests": ("CPZ003", _STEP), "httpx": ("CPZ003", _STEP),
     "aiohttp": ("CPZ003", _STEP), "urllib3": ("CPZ003", _STEP), "websockets": ("CPZ003", _STEP), "paramiko": ("CPZ003", _STEP),
     "psycopg": ("CPZ003", _STEP), "psycopg2": ("CPZ003", _STEP), "asyncpg": ("CPZ003", _STEP), "boto3": ("CPZ003", _STEP),
-    "redis": ("CPZ003", _STEP), "pymysql": ("CPZ003", _STEP), "shutil": ("CPZ002", _STEP), "tempfile": ("CPZ002", _STEP),
+    "redis": ("CPZ003", _STEP), "pymysql": ("CPZ003", _STEP), "pymongo": ("CPZ003", _STEP), "grpc": ("CPZ003", _STEP),
+    "sqlalchemy.create_engine": ("CPZ003", _STEP), "telnetlib": ("CPZ003", _STEP), "xmlrpc": ("CPZ003", _STEP), "shutil": ("CPZ002", _STEP), "tempfile": ("CPZ002", _STEP),
 }  # fmt: skip
 _HARMLESS = ("subprocess.list2cmdline", "urllib.request.quote", "urllib.request.unquote", "shutil.get_terminal_size")
 _EXCEPTIONS = ("Error", "Exception", "Timeout", "Warning", "Expired")
@@ -182,7 +187,7 @@ def check(context: Context) -> Iterator[Finding]:
 def _forbidden(call: ast.Call, scope: Scope, context: Context) -> tuple[str, str, str] | None:
     dotted = context.dotted(call, scope)
     if dotted is not None:
-        return _named(dotted)
+        return _named(dotted) or _subclass(dotted, context)
     if not isinstance(call.func, ast.Attribute):
         return None
     name = call.func.attr
@@ -190,6 +195,16 @@ def _forbidden(call: ast.Call, scope: Scope, context: Context) -> tuple[str, str
         return "CPZ005", f".{name}()", _LOOP_METHODS[name]
     if name in _PATH_METHODS and context.types.of(call.func.value, scope).dotted in PATHS:
         return "CPZ002", f"Path.{name}()", _WRITE if name.startswith("write") else _STEP
+    return None
+
+
+def _subclass(dotted: str, context: Context) -> tuple[str, str, str] | None:
+    """A class of the closure that is a thread, a process or the like."""
+    cls = context.names.class_named(dotted)
+    for base in sorted(context.names.base_names(cls)) if cls is not None else ():
+        found = _named(base)
+        if found is not None and cls is not None:
+            return found[0], f"{cls.name}()", found[2]
     return None
 
 
@@ -203,7 +218,7 @@ def _named(dotted: str) -> tuple[str, str, str] | None:
     if dotted in _HARMLESS or dotted.endswith(_EXCEPTIONS):
         return None
     for module, (code, fix) in _UNDER.items():
-        if dotted.startswith(f"{module}."):
+        if dotted.startswith(f"{module}.") or dotted == module:
             return code, f"{shown}()", fix
     return None
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterator
 
 from capataz.vm.checker.context import Context
 from capataz.vm.checker.finding import Finding, Rule, rules
 from capataz.vm.checker.modules import Scope
+from capataz.vm.checker.reach import step_function
 from capataz.vm.checker.types import keyword, unquoted
 
 RULES = rules(
     Rule(
         "CPZ009",
         "type that cannot be serialised",
-        "`output=`, `kind=`, the type of a message or a state, or a program's input or result is no type that has a JSON form.",
+        "`output=`, `kind=`, the type of a message or a state, or the input or result of a program or a step is no type that has a "
+        "JSON form.",
         '''from capataz import program, run
 
 class Verdict:
@@ -49,7 +52,8 @@ _BAD = frozenset(
     asyncio.AbstractEventLoop asyncio.StreamReader asyncio.StreamWriter asyncio.TaskGroup threading.Lock threading.Thread
     threading.Event socket.socket sqlite3.Connection sqlite3.Cursor subprocess.Popen types.ModuleType types.FunctionType
     types.TracebackType types.CodeType random.Random contextvars.ContextVar builtins.memoryview builtins.BaseException
-    builtins.Exception builtins.slice logging.Logger httpx.Client httpx.AsyncClient requests.Session""".split()
+    builtins.Exception builtins.slice logging.Logger numpy.ndarray pandas.DataFrame pandas.Series
+    torch.Tensor httpx.Client httpx.AsyncClient requests.Session""".split()
 )
 _GOOD_BASES = frozenset(
     """pydantic.BaseModel pydantic.RootModel pydantic.BaseSettings enum.Enum enum.IntEnum enum.StrEnum enum.Flag enum.IntFlag
@@ -68,8 +72,19 @@ def check(context: Context) -> Iterator[Finding]:
             bad = _Judge(context).value(expr, scope)
             if bad is not None:
                 yield context.finding("CPZ009", expr, scope, f"{bad} cannot be serialised.", _FIX)
+        if context.dotted(call, scope) == "capataz.step":
+            yield from _step(call, scope, context)
     for program in context.reach.programs():
         yield from _signature(program, context)
+
+
+def _step(call: ast.Call, scope: Scope, context: Context) -> Iterator[Finding]:
+    """What a step's function says that it returns."""
+    function = context.names.function(step_function(call), scope)
+    if function is not None and isinstance(function.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        bad = _Judge(context).annotation(function.node.returns, function.parent or function)
+        if bad is not None:
+            yield context.finding("CPZ009", call, scope, f"{bad}, the result of the step {function.title}, cannot be serialised.", _FIX)
 
 
 def _types(call: ast.Call, scope: Scope, context: Context) -> Iterator[ast.expr]:
@@ -113,6 +128,9 @@ class _Judge:
         function = self._context.names.function(expr, scope)
         if function is not None:
             return f"{function.title}, a function,"
+        dotted = self._context.names.dotted(expr, scope) or ""
+        if dotted.startswith("builtins.") and not isinstance(getattr(builtins, dotted[9:], int), type):
+            return f"{dotted[9:]}, a function,"
         return self.annotation(expr, scope)
 
     def annotation(self, expr: ast.expr | None, scope: Scope, depth: int = 0) -> str | None:

@@ -52,9 +52,8 @@ def check(context: Context) -> Iterator[Finding]:
                 yield from _handler(node, scope, context)
             elif isinstance(node, (ast.Try, ast.TryStar)):
                 yield from _finally(node, scope, context)
-            elif isinstance(node, ast.Call) and context.dotted(node, scope) == "contextlib.suppress":
-                if any(_catches_all(arg, scope, context) for arg in node.args):
-                    yield context.finding("CPZ016", node, scope, "`suppress(BaseException)` swallows what stops the program.", _FIX)
+            elif isinstance(node, ast.Call) and _suppresses_all(node, scope, context):
+                yield context.finding("CPZ016", node, scope, "`suppress(BaseException)` swallows what stops the program.", _FIX)
 
 
 def _handler(node: ast.ExceptHandler, scope: Scope, context: Context) -> Iterator[Finding]:
@@ -62,6 +61,11 @@ def _handler(node: ast.ExceptHandler, scope: Scope, context: Context) -> Iterato
     if (bare or _catches_all(node.type, scope, context)) and not _raises(node.body, node.name):
         said = "A bare `except`" if bare else "`except BaseException`"
         yield context.finding("CPZ016", node, scope, f"{said} swallows what stops the program: it does not raise it again.", _FIX)
+
+
+def _suppresses_all(call: ast.Call, scope: Scope, context: Context) -> bool:
+    named = context.dotted(call, scope) == "contextlib.suppress"
+    return named and any(_catches_all(arg, scope, context) for arg in call.args)
 
 
 def _catches_all(expr: ast.expr | None, scope: Scope, context: Context) -> bool:

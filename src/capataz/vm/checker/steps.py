@@ -153,10 +153,9 @@ def _free(function: Scope) -> set[str]:
     outer = [place for place in function.chain() if place is not function and place.is_function]
     inner = [s for s in function.module.scopes if function in s.chain()]
     for scope in inner:
-        for node in scope.nodes:
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and not any(p.binds(node.id) for p in _until(scope, function)):
-                if any(place.binds(node.id) for place in outer):
-                    found.add(node.id)
+        own = list(_until(scope, function))
+        read = (node.id for node in scope.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+        found.update(n for n in read if not any(p.binds(n) for p in own) and any(p.binds(n) for p in outer))
     return found
 
 

@@ -125,13 +125,13 @@ def check(context: Context) -> Iterator[Finding]:
 
 
 def _imports(context: Context) -> Iterator[Finding]:
-    for module in context.project.modules.values():
-        for node in ast.walk(module.tree):
+    for scope in context.project.scopes():
+        for node in scope.nodes:
             if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in ("capataz", "capataz.coding"):
                 for alias in node.names:
                     dotted = f"{node.module}.{alias.name}"
                     if alias.name != "*" and context.surface.unknown(dotted):
-                        yield _unknown(dotted, alias, module.top, context)
+                        yield _unknown(dotted, alias, scope, context)
 
 
 def _attribute(node: ast.Attribute, scope: Scope, context: Context) -> Iterator[Finding]:
