@@ -7,6 +7,7 @@ continues at the first call that is missing, on the files that the last finished
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
@@ -15,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from capataz.contracts.canonical import JsonValue, digest
 from capataz.contracts.coding import Refusal
-from capataz.contracts.errors import BudgetExhausted, CapatazError, OutputInvalid, error_from_json
-from capataz.contracts.harness import ModelReply, ToolReply
-from capataz.contracts.journal import Batch, EffectCompleted, EffectRequested, EffectRow, EffectStatus, NewAsk, Settlement, Usage
+from capataz.contracts.errors import CapatazError, OutputInvalid, error_from_json
+from capataz.contracts.harness import AgentLimits, ModelReply, ToolReply
+from capataz.contracts.journal import Batch, EffectCompleted, EffectRequested, EffectRow, EffectStatus, NewAsk, Usage
 from capataz.contracts.runtime import Workbench
 from capataz.contracts.sandbox import Mount, Session
 from capataz.contracts.signals import Drained
+from capataz.vm.booking import Booking
 from capataz.vm.committer import Part
 from capataz.vm.effect import Effect
 from capataz.vm.effects import coding, people
@@ -48,14 +50,14 @@ class _Sub:
 class JournaledPorts:
     """``contracts.harness.AgentPorts`` over the journal. ``tree``: the workspace's tree as last recorded."""
 
-    def __init__(self, run: Run, effect: Effect, bench: Workbench, *, model: str, account: str) -> None:
+    def __init__(self, run: Run, effect: Effect, bench: Workbench, *, model: str, booking: Booking) -> None:
         self.usage = Usage()
         self.turns = 0
         self._run = run
         self._effect = effect
         self._bench = bench
         self._model = model
-        self._account = account
+        self._booking = booking
         self._name = agent_name(effect.scope, effect.name)
         workspace = effect.input.get("workspace")
         self._start_tree: str | None = None
@@ -138,13 +140,14 @@ class JournaledPorts:
             return await self._recorded_reply(row)
         await self._safe_point()
         priced = replace(estimate, usd=self._price(estimate), turns=1, model_calls=1)
-        reservation = await self._reserve(sub.key, priced)
+        reservation = await self._booking.reserve(sub.key, priced)
         await self._run.committer.durable(
             Part(Batch(requested=(self._requested(sub, {"turn": turn, "model": self._model}),), reserved=reservation))
         )
         self._run.ports.faults.reach("model.before")
         try:
-            reply = await perform()
+            async with self._booking.within(sub.key):
+                reply = await perform()
         except BaseException as error:
             await self._model_failed(sub, error)
             raise
@@ -157,44 +160,23 @@ class JournaledPorts:
         self.usage = self.usage + row.usage
         return ModelReply(response=await self._run.large.inward(row.result), usage=row.usage)
 
-    async def _reserve(self, key: str, usage: Usage) -> tuple[Any, ...]:
-        if not self._run.accounts.path(self._account):
-            return ()
-        while True:
-            try:
-                return (await self._run.accounts.reserve(key, self._account, usage),)
-            except BudgetExhausted as error:
-                if self._effect.args.get("on_exhausted") != "pause":
-                    raise
-                self._effect.waiting = {"on": "budget", "account": error.details.get("account")}
-                self._run.note_idle()
-                try:
-                    await self._run.accounts.changed()
-                finally:
-                    self._effect.waiting = None
-
     async def _model_failed(self, sub: _Sub, error: BaseException) -> None:
-        await self._run.accounts.release(sub.key, self._account)
         if isinstance(error, CapatazError):
             completed = self._completed(sub, status="error", error=error)
         elif isinstance(error, asyncio.CancelledError) and self._effect.cancelled is not None:
             completed = self._completed(sub, status="cancelled")
         else:
+            await self._booking.release(sub.key)
             return  # the worker stops: the call is in flight for whoever comes next
-        settled = self._settlement_of_nothing(sub.key)
+        settled = await self._booking.settle(sub.key, Usage())
         self._run.committer.soon(Part(Batch(completed=(completed,), settled=settled)))
-
-    def _settlement_of_nothing(self, key: str) -> tuple[Any, ...]:
-        return (Settlement(effect=key, usage=Usage()),) if self._run.accounts.path(self._account) else ()
 
     async def _model_answered(self, sub: _Sub, turn: int, reply: ModelReply) -> ModelReply:
         usage = replace(
             reply.usage, usd=self._price(reply.usage), model_calls=1, turns=1, repeated_model_calls=1 if sub.repeated else 0,
             wall_s=0.0,
         )
-        settled: tuple[Any, ...] = ()
-        if self._run.accounts.path(self._account):
-            settled = (await self._run.accounts.settle(sub.key, self._account, usage),)
+        settled = await self._booking.settle(sub.key, usage)
         self.usage = self.usage + usage
         result = await self._run.large.outward(reply.response)
         called = {
@@ -224,22 +206,38 @@ class JournaledPorts:
         await self._safe_point()
         shown = {"agent": self._name, "turn": turn, "tool": name, "arguments": _shortened(arguments)}
         kept = await self._run.large.outward(arguments)
+        reservation = await self._booking.reserve(sub.key, self._worst_tool(), at_most=True)
         await self._run.committer.durable(
-            Part(Batch(requested=(self._requested(sub, kept),)), (("tool.called", self._effect.key, shown),))
+            Part(Batch(requested=(self._requested(sub, kept),), reserved=reservation), (("tool.called", self._effect.key, shown),))
         )
         self._run.ports.faults.reach("tool.before")
+        began = time.monotonic()
+        granted = reservation[0].usage.sandbox_s if reservation and self._booking.limited("sandbox_s") else None
         try:
-            reply = await perform()
+            async with self._booking.within(sub.key, sandbox_s=granted):
+                reply = await perform()
             if writes and self._start_tree is not None:
                 tree = await self._bench.snapshot()
                 reply = replace(reply, tree=tree)
                 self.tree = tree or self.tree
-        except CapatazError as error:
-            self._run.committer.soon(Part(Batch(completed=(self._completed(sub, status="error", error=error),))))
+        except BaseException as error:
+            await self._tool_failed(sub, error, time.monotonic() - began)
             raise
         self._run.ports.faults.reach("tool.after")
-        await self._tool_answered(sub, turn, name, reply)
+        await self._tool_answered(sub, turn, name, reply, time.monotonic() - began)
         return reply
+
+    def _worst_tool(self) -> Usage:
+        """A tool call may use the sandbox for as long as a command may last."""
+        longest = float(self._run.options.get("command_timeout_s") or AgentLimits().command_timeout_s)
+        return Usage(tool_calls=1, sandbox_s=longest if self._booking.limited("sandbox_s") else 0.0)
+
+    async def _tool_failed(self, sub: _Sub, error: BaseException, lasted_s: float) -> None:
+        if not isinstance(error, CapatazError):
+            await self._booking.release(sub.key)
+            return
+        settled = await self._booking.settle(sub.key, Usage(tool_calls=1, sandbox_s=lasted_s))
+        self._run.committer.soon(Part(Batch(completed=(self._completed(sub, status="error", error=error),), settled=settled)))
 
     async def _recorded_answer(self, row: EffectRow) -> ToolReply:
         if row.status != "ok":
@@ -249,8 +247,9 @@ class JournaledPorts:
         value = await self._run.large.inward(row.result)
         return ToolReply(**{**value, "artifacts": tuple(value["artifacts"])})
 
-    async def _tool_answered(self, sub: _Sub, turn: int, name: str, reply: ToolReply) -> None:
+    async def _tool_answered(self, sub: _Sub, turn: int, name: str, reply: ToolReply, lasted_s: float) -> None:
         usage = Usage(tool_calls=1)
+        settled = await self._booking.settle(sub.key, replace(usage, sandbox_s=lasted_s))
         self.usage = self.usage + usage
         result = await self._run.large.outward({**asdict(reply), "artifacts": list(reply.artifacts)})
         ended = {
@@ -258,7 +257,7 @@ class JournaledPorts:
             "duration_s": round(self._run.now() - sub.started_at, 3), "tree": reply.tree,
         }
         part = Part(
-            Batch(completed=(self._completed(sub, result=result, usage=usage, tree=reply.tree),)),
+            Batch(completed=(self._completed(sub, result=result, usage=usage, tree=reply.tree),), settled=settled),
             (("tool.ended", self._effect.key, ended),),
         )
         # A writing call must be a fact before the next one may change the files again.

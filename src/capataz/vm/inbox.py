@@ -36,21 +36,21 @@ class Inbox:
         self._messages: list[InboxItem] = []               # for the run itself
         self._notes: dict[str, list[Note]] = {}            # agent name or effect key -> steering
         self._taken: list[int] = []
-        self._resolved: dict[str, InboxItem] = {}          # effect key -> decision about an effect in doubt
+        self._resolved: dict[str, list[InboxItem]] = {}    # effect key -> decisions about an effect in doubt
 
     def wake(self) -> None:
         self._wake.set()
 
     async def watch(self) -> None:
         while True:
-            await self._read()
+            await self.read()
             self._tick.set()
             self._tick = asyncio.Event()
             await asyncio.sleep(GAP_S)
             await _wait(self._wake, POLL_S)
             self._wake.clear()
 
-    async def _read(self) -> None:
+    async def read(self) -> None:
         fresh = [item for item in await self._run.ports.journal.inbox(self._run.run_id) if item.seq > self._last]
         for item in fresh:
             self._last = item.seq
@@ -62,11 +62,20 @@ class Inbox:
         elif item.kind == "message":
             self._notes.setdefault(item.target or "", []).append(Note(f"inbox-{item.seq}", _text(item.body), item.seq))
         elif item.kind == "resolve":
-            self._resolved[item.target or ""] = item
+            self._resolved.setdefault(item.target or "", []).append(item)
         else:
             if item.kind != "topup":                       # which is marked as done by the commit that raises the limit
                 self._taken.append(item.seq)
             await self._run.take([item])
+
+    def tick(self) -> asyncio.Event:
+        """Set when something may have changed: at each wake-up and poll, and by ``nudge``."""
+        return self._tick
+
+    def nudge(self) -> None:
+        """This worker itself changed something that may be waited for."""
+        self._tick.set()
+        self._tick = asyncio.Event()
 
     def taken(self) -> tuple[int, ...]:
         """Numbers of the items that were acted on and are not yet marked in the journal."""
@@ -118,10 +127,12 @@ class Inbox:
 
     def resolution(self, key: str) -> InboxItem | None:
         """The decision about an effect in doubt. It counts once: whoever follows it marks it as done."""
-        return self._resolved.get(key)
+        given = self._resolved.get(key)
+        return given[-1] if given else None
 
-    def resolved(self, key: str) -> None:
-        self._resolved.pop(key, None)
+    def resolved(self, key: str) -> tuple[int, ...]:
+        """The last decision is followed; the numbers of all that were given, for the journal."""
+        return tuple(item.seq for item in self._resolved.pop(key, []))
 
 
 async def _wait(event: asyncio.Event, seconds: float | None) -> None:

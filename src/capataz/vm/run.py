@@ -16,6 +16,7 @@ from capataz.contracts.canonical import JsonValue, digest, to_json
 from capataz.contracts.errors import Cancelled, CapatazError, DeadlineExceeded, OrchestrationError, ProgramFailed
 from capataz.contracts.journal import (
     FINAL_STATES,
+    AccountRecord,
     AskRecord,
     Batch,
     EffectCompleted,
@@ -42,6 +43,7 @@ from capataz.vm.orphans import OrphanGate
 from capataz.vm.pipe import ProcessDied
 from capataz.vm.ports import Parking, Ports
 from capataz.vm.seeds import origin
+from capataz.vm.running_time import read_stretches, running_time
 
 LEASE_S = 10.0
 RESTARTS = 3  # of a program process that died by itself, before the run fails
@@ -62,7 +64,9 @@ class Run:
         self.committer = Committer(
             ports.journal, lease, last_event=record.last_event, now=ports.clock.now, faults=ports.faults
         )
-        self.accounts = Accounts(self.emit)
+        self.accounts = Accounts(self.emit, now=ports.clock.now, ran=self._ran)
+        self._opened_at = ports.clock.now()
+        self._ran_before: dict[float, float] = {}    # by an account's opening: running seconds until this worker came
         self.inbox = Inbox(self)
         self.orphans = OrphanGate(self)
         self.prices = ports.agents.prices(self.options)
@@ -85,7 +89,9 @@ class Run:
         record = await take_over(ports.journal, lease, await ports.journal.get_run(lease.run_id))
         record = replace(record, input=await LargeValues(ports.blobs).inward(record.input))
         run = cls(ports, lease, record, await _read_history(ports, record), parking)
-        run.accounts.restore(await ports.journal.accounts(lease.run_id))
+        records = await ports.journal.accounts(lease.run_id)
+        run.accounts.restore(records)
+        await run._read_running_time(records)
         run.asks = {ask.ask_id: ask for ask in await ports.journal.asks(run_id=lease.run_id, open_only=False)}
         return run
 
@@ -125,6 +131,7 @@ class Run:
         await self._begin()
         inbox = asyncio.create_task(self.inbox.watch())
         try:
+        await self.inbox.read()  # what was said meanwhile holds before anything is performed
             await self._until_end()
         finally:
             inbox.cancel()
@@ -344,6 +351,8 @@ class Run:
         if any(w["on"] in ("paused", "budget") or "doubt" in w for w in waits):
             return True  # only another process can end this wait
         if any(w["on"] in ("asks", "message") for w in waits):
+        if any(w["on"] in ("asks", "message") and "doubt" not in w for w in waits):
+            return self.parking.asks
             return self.parking.asks
         due = min((w["due"] for w in waits if w.get("due") is not None), default=None)
         return due is None or due - self.now() > self.parking.sleeps_over_s
@@ -377,15 +386,16 @@ class Run:
         await self.ports.clock.sleep(max(0.0, float(limit) - spent))  # type: ignore[arg-type]
 
     async def _time_spent(self) -> float:
-        spent, since, after = 0.0, None, 0
-        while events := await self.ports.journal.events(self.run_id, after=after):
-            for event in events:
-                if event.type in ("run.started", "run.resumed"):
-                    since = event.at
-                elif event.type in ("run.parked", "run.ended") and since is not None:
-                    spent, since = spent + event.at - since, None
-            after = events[-1].seq
-        return spent
+        return running_time(await read_stretches(self.ports.journal, self.run_id), since=0.0, until=self._opened_at)
+
+    async def _read_running_time(self, records: list[AccountRecord]) -> None:
+        opened = {since for r in records if isinstance(r.limits, dict) and (since := r.limits.get("since")) is not None}
+        if opened:
+            stretches = await read_stretches(self.ports.journal, self.run_id)
+            self._ran_before = {since: running_time(stretches, since=since, until=self._opened_at) for since in opened}
+
+    def _ran(self, since: float) -> float:
+        return self._ran_before.get(since, 0.0) + self.now() - max(since, self._opened_at)
 
     async def take(self, items: list[InboxItem]) -> None:
         """Inbox items for the run itself; those for agents wait in ``inbox`` until their next model call."""

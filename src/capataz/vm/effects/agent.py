@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from capataz.contracts.canonical import JsonValue
 from capataz.contracts.coding import WorkspaceRef
 from capataz.contracts.errors import CapatazError, UnknownPrice
 from capataz.contracts.harness import AgentLimits, AgentOutcome, AgentTask
-from capataz.contracts.journal import Usage
+from capataz.contracts.journal import Batch, Usage
 from capataz.vm.agent_ports import JournaledPorts
+from capataz.vm.booking import Booking
 from capataz.vm.committer import Part
 from capataz.vm.effect import Completion, Done, Effect
 from capataz.vm.keys import agent_name
@@ -91,21 +93,43 @@ async def perform(run: Run, effect: Effect) -> Done:
     account = _account(run, effect)
     if run.accounts.has_money_limit(account) and run.prices.price(model, Usage(input_tokens=1, output_tokens=1)) is None:
         raise UnknownPrice(f"{model} has no known price and the run has a money budget; give a price in [models] or lift the budget")
+    booking = Booking(run, effect, account)
+    reserved = await booking.reserve(effect.key, Usage(agents=1))
+    if reserved:
+        run.committer.soon(Part(Batch(reserved=reserved)))
+    try:
+        done = await _in_workspace(run, effect, model, booking)
+    except BaseException as error:
+        await _agent_failed(run, effect, booking, error)
+        raise
+    settled = await booking.settle(effect.key, Usage(agents=1))
+    return replace(done, parts=(Part(Batch(settled=settled)),)) if settled else done
+
+
+async def _agent_failed(run: Run, effect: Effect, booking: Booking, error: BaseException) -> None:
+    if isinstance(error, CapatazError) or effect.cancelled is not None:
+        if settled := await booking.settle(effect.key, Usage(agents=1)):
+            run.committer.soon(Part(Batch(settled=settled)))
+    else:
+        await booking.release(effect.key)  # the worker stops: whoever comes next reserves again
+
+
+async def _in_workspace(run: Run, effect: Effect, model: str, booking: Booking) -> Done:
     workspace = _workspace(effect)
     if workspace is None or effect.input["type"] != "general":
-        return await _converse(run, effect, model, account)
+        return await _converse(run, effect, model, booking)
     async with run.writing(workspace.workspace_id):
-        return await _converse(run, effect, model, account)
+        return await _converse(run, effect, model, booking)
 
 
-async def _converse(run: Run, effect: Effect, model: str, account: str) -> Done:
+async def _converse(run: Run, effect: Effect, model: str, booking: Booking) -> Done:
     harness = run.ports.agents.harness(effect.input.get("harness") or "agno", run.options)
     started = time.monotonic()
     bench = await run.ports.agents.bench(
         run.record, _workspace(effect), agent=agent_name(effect.scope, effect.name), type=effect.input["type"],
         emit=lambda type, data: run.emit(type, effect.key, data),
     )
-    ports = JournaledPorts(run, effect, bench, model=model, account=account)
+    ports = JournaledPorts(run, effect, bench, model=model, booking=booking)
     try:
         outcome = await harness.run(_task(run, effect, model), ports)
     except CapatazError as error:

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 async def perform(run: Run, effect: Effect) -> Done:
     if effect.repeated and not effect.args.get("idempotent", True):
         decided = await _decision(run, effect)
-        mark = Part(Batch(inbox_done=(decided.seq,)))
-        run.inbox.resolved(effect.key)
+        mark = Part(Batch(inbox_done=run.inbox.resolved(effect.key)))
         if "result" in decided.body:
             return Done(decided.body["result"], parts=(mark,))
         await run.committer.durable(mark)  # before it runs again: killed then, it is in doubt anew
