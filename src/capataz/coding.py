@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from capataz.contracts.coding import CodingJob, PlanVerdict, Promotion, WorkspaceRef
+from capataz.contracts.coding import CodingJob, PlanVerdict, Promotion, Rebased, WorkspaceRef
 from capataz.contracts.errors import OutputInvalid
 from capataz.contracts.records import (
     Candidate,
@@ -117,9 +117,9 @@ async def promote(job: CodingJob, envelope: CandidateEnvelope, *, approval: Mapp
     return await _effect("promote", Promotion, job=job, envelope=envelope, approval=dict(approval))
 
 
-async def rebase(job: CodingJob) -> CodingJob:
-    """The same job on the target's present commit."""
-    return await _effect("rebase", CodingJob, job=job)
+async def rebase(job: CodingJob, candidate: Candidate) -> Rebased:
+    """The job on the target's present commit, and the candidate's changes on it. Raises ``CandidateConflict``."""
+    return await _effect("rebase", Rebased, job=job, candidate=candidate)
 
 
 # ---- checks of a submit ------------------------------------------------------------------------

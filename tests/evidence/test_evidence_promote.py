@@ -82,8 +82,9 @@ async def test_a_target_that_moved_is_left_alone_and_a_rebase_starts_from_it(rig
     with pytest.raises(TargetMoved, match="rebase"):
         await rig.service.promote(rig.context(), job, envelope, approval=approve(envelope))
     assert state(rig.repo) == before
-    anew = await rig.service.rebase(rig.context(), job)
-    assert anew.request.base_sha == anew.target.expected_old == tip and anew.policy == job.policy
+    anew = await rig.service.rebase(rig.context(), job, candidate)
+    assert anew.job.request.base_sha == anew.job.target.expected_old == tip and anew.job.policy == job.policy
+    assert anew.record.base_sha == tip and anew.record.tree == candidate.tree
 
 
 async def test_a_checkout_that_became_dirty_sends_the_result_to_its_own_branch(rig):

@@ -92,6 +92,18 @@ class Promotion(Record):
     checked_out: bool = False                  # the target's files were updated too
 
 
+class RebaseInput(Record):
+    """What ``capataz rebase`` gives its program: a job whose target moved, and the candidate that was made for it."""
+
+    job: CodingJob
+    candidate: Candidate
+
+
+class Rebased(Record):
+    job: CodingJob
+    record: WorkerRecord                       # the candidate's changes as one task's work on the job's new base
+
+
 class Reason(Record):
     """Why a run failed or was declined: ``code`` is the error's snake-case name."""
 
@@ -188,8 +200,8 @@ class CodingPort(Protocol):
         when it is for anything else, ``TargetMoved``; writes nothing then."""
         ...
 
-    async def rebase(self, ctx: CodingContext, job: CodingJob) -> CodingJob:
-        """The same job on the target's present commit."""
+    async def rebase(self, ctx: CodingContext, job: CodingJob, candidate: Candidate) -> Rebased:
+        """The same job on the target's present commit, and the candidate's changes merged onto it. Raises ``CandidateConflict``."""
         ...
 
     async def check(self, ctx: CodingContext, name: str, args: dict[str, Any], value: Any) -> Refusal | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from capataz.contracts.coding import CodingJob, JobOptions, Target
-from capataz.contracts.errors import UsageError
+from capataz.contracts.errors import CandidateConflict, UsageError
 from capataz.contracts.policy import Policy
-from capataz.contracts.records import CodingRequest
-from capataz.contracts.workspace import Repositories, RepositoryInfo
+from capataz.contracts.records import Candidate, CodingRequest, WorkerOutput, WorkerRecord
+from capataz.contracts.workspace import Repositories, RepositoryInfo, RunRepository
 from capataz.evidence.policy import resolve_policy
 from capataz.evidence.promotion import merge_note, own_ref
 from capataz.evidence.refs import HEADS, branch_ref, short
+from capataz.evidence.scopes import show
 from capataz.evidence.worktrees import holder
 
 
@@ -109,3 +110,20 @@ async def rebased(repositories: Repositories, run_id: str, job: CodingJob) -> Co
     request = job.request.model_copy(update={"base_sha": base_sha})
     target = job.target.model_copy(update={"expected_old": present})
     return job.model_copy(update={"request": request, "target": target, "policy": policy})
+
+
+async def moved(run: RunRepository, job: CodingJob, candidate: Candidate) -> WorkerRecord:
+    """A candidate's changes on the base of ``job``, by a three-way merge. Raises ``CandidateConflict`` with the paths."""
+    base = await run.tree_of(job.request.base_sha)
+    result = await run.merge(await run.tree_of(candidate.original_base_sha), base, candidate.tree)
+    if result.tree is None:
+        paths = [show(path) for path, _ in result.conflicts]
+        raise CandidateConflict(
+            f"the candidate does not merge with what the target has become, at {', '.join(sorted(set(paths))[:5])}", paths=paths
+        )
+    changed = sorted(change.path for change in await run.changes(base, result.tree))
+    output = WorkerOutput(status="completed", summary=f"Moved candidate {candidate.sha[:12]} onto {job.request.base_sha[:12]}.")
+    return WorkerRecord(
+        task_id="rebase", round=0, workspace_id="rebase", base_sha=job.request.base_sha, tree=result.tree, changed_files=changed,
+        output=output,
+    )

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from capataz.contracts.blobs import Blobs
 from capataz.contracts.canonical import digest
 from capataz.contracts.clock import Clock, SystemClock
-from capataz.contracts.coding import CodingContext, CodingJob, JobOptions, PlanVerdict, Promotion, Refusal, WorkspaceRef
+from capataz.contracts.coding import CodingContext, CodingJob, JobOptions, PlanVerdict, Promotion, Rebased, Refusal, WorkspaceRef
 from capataz.contracts.errors import EvidenceError, UsageError, WorkerIncomplete
 from capataz.contracts.faults import Faults, NoFaults
 from capataz.contracts.records import (
@@ -33,7 +33,7 @@ from capataz.evidence.compose import compose_candidate
 from capataz.evidence.envelope import make_envelope
 from capataz.evidence.environment import Environments, EnvironmentSpec
 from capataz.evidence.freeze import freeze_tree
-from capataz.evidence.job import rebased
+from capataz.evidence.job import moved, rebased
 from capataz.evidence.manifest import make_manifest
 from capataz.evidence.plan import check_plan
 from capataz.evidence.promotion import publish, verify
@@ -180,8 +180,9 @@ class EvidenceService:
         tree = await verify(run, self._blobs, job, envelope, approval)
         return await publish(self._repositories, run, ctx, job, envelope.candidate_sha, tree)
 
-    async def rebase(self, ctx: CodingContext, job: CodingJob) -> CodingJob:
-        return await rebased(self._repositories, ctx.run_id, job)
+    async def rebase(self, ctx: CodingContext, job: CodingJob, candidate: Candidate) -> Rebased:
+        anew = await rebased(self._repositories, ctx.run_id, job)
+        return Rebased(job=anew, record=await moved(await self._run(ctx.run_id, job), anew, candidate))
 
     # ---- checks of submits ----
 

@@ -83,7 +83,7 @@ async def _round(course: Course, make_plan: MakePlan) -> Round:
             seen=course.seen,
             feedback=course.last.for_worker() if course.last else None,
         )
-        await _tell_end(done)
+        await tell_end(done)
         return done
 
 
@@ -98,7 +98,7 @@ async def _tell_differences(verdict: PlanVerdict) -> None:
         await checkpoint("The plan was corrected by the runtime", {"differences": verdict.differences})
 
 
-async def _tell_end(done: Round) -> None:
+async def tell_end(done: Round) -> None:
     """The journal's own record of how a round ended: ``capataz show`` reads it."""
     said = "passed" if done.passed else "repeats an earlier candidate" if done.stalled else f"failed: {done.failures[0].message}"
     await checkpoint(

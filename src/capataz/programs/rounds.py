@@ -68,7 +68,7 @@ async def play(
         return Round(number, plan, records, stalled=True)
     if not candidate.changed_files:
         return Round(number, plan, records, [_no_changes()])
-    made = await _judge(job, candidate, records, suite_ids=suite_ids, number=number)
+    made = await judge(job, candidate, records, suite_ids=suite_ids, number=number)
     return Round(number, plan, records, failures_of(made), made)
 
 
@@ -101,7 +101,7 @@ async def _worker(
     return await coding.freeze(job, workspace, item, output, round=number)
 
 
-async def _judge(job: CodingJob, candidate: Candidate, records: list[WorkerRecord], *, suite_ids: list[str], number: int) -> Made:
+async def judge(job: CodingJob, candidate: Candidate, records: list[WorkerRecord], *, suite_ids: list[str], number: int) -> Made:
     report = await coding.test(job, candidate, suite_ids=suite_ids)
     manifest = await coding.manifest(job, candidate, report)
     synthesis = await agents.reduce(job, candidate, report, manifest, records)

@@ -64,8 +64,10 @@ class Agents:
     def job(self, run: RunRecord) -> CodingJob | None:
         """The coding job that is the run's input; None for other programs."""
         if run.run_id not in self._jobs:
-            is_job = isinstance(run.input, dict) and {"request", "target", "policy"} <= set(run.input)
-            self._jobs[run.run_id] = CodingJob.model_validate(run.input) if is_job else None
+            given = run.input if isinstance(run.input, dict) else {}
+            given = given["job"] if isinstance(given.get("job"), dict) else given  # ``rebase`` wraps it
+            is_job = {"request", "target", "policy"} <= set(given)
+            self._jobs[run.run_id] = CodingJob.model_validate(given) if is_job else None
         return self._jobs[run.run_id]
 
     def forget(self, run_id: str) -> None:

@@ -14,10 +14,11 @@ from typing import Any
 from capataz.contracts.blobs import Blobs
 from capataz.contracts.canonical import JsonValue, to_json
 from capataz.contracts.coding import CodingJob, JobOptions
-from capataz.contracts.errors import RunNotResumable, UsageError
+from capataz.contracts.errors import NotFound, RunNotResumable, UsageError
 from capataz.contracts.ids import new_run_id
 from capataz.contracts.jobs import DoRequest, ProgramRequest
 from capataz.contracts.journal import FINAL_STATES, AskRecord, Batch, Journal, NewEvent, NewRun, RunRecord, RunUpdate
+from capataz.contracts.records import Candidate
 from capataz.vm.effects.people import check_answer
 from capataz.vm.holder import this_process
 from capataz.vm.large import LargeValues
@@ -154,7 +155,27 @@ class App:
         ))
 
     async def start_rebase(self, run_id: str) -> str:
-        raise UsageError("capataz rebase is not there yet; start the request again with `capataz do`")
+        from capataz.contracts.coding import RebaseInput
+
+        run = await self.journal.get_run(run_id)
+        job = self._agents.job(replace(run, input=await self._large.inward(run.input)))
+        candidate = await self._candidate(run_id)
+        if job is None or candidate is None:
+            raise RunNotResumable(f"run {run_id} has no candidate that could move; start the request again with `capataz do`")
+        if run.state not in FINAL_STATES:
+            raise RunNotResumable(f"run {run_id} is {run.state}; answer or cancel it first")
+        ref, source, files = await self._program("rebase")
+        new_id = new_run_id()
+        await self._parts.repositories.copy_run(run_id, new_id)
+        given = RebaseInput(job=job, candidate=candidate)
+        options = {k: v for k, v in run.options.items() if k != "ref"}
+        await self._store(new_id, "rebase", ref, source, files, to_json(given), options, run.repository)
+        return new_id
+
+    async def _candidate(self, run_id: str) -> Candidate | None:
+        """The run's last candidate."""
+        rows = [r for r in await self.journal.effects(run_id) if r.kind == "coding.compose" and r.status == "ok"]
+        return Candidate.model_validate(await self._large.inward(rows[-1].result)) if rows else None
 
     # ---- driving -------------------------------------------------------------------------------
 
@@ -190,10 +211,39 @@ class App:
             for row in await self.journal.effects(run_id) if row.parent is None or row.kind == "model"
         ]
         asks = await self.journal.asks(run_id=run_id, open_only=False)
+        lost = await self._orphans(run)
         run = replace(run, result=await self._large.inward(run.result))
         return summarise(
-            run, rows, asks, await self.journal.usage(run_id), now=self._now(), sandbox=await self._sandbox_of(run_id)
+            run, rows, asks, await self.journal.usage(run_id), now=self._now(), sandbox=await self._sandbox_of(run_id),
+            orphans=lost,
         )
+
+    async def _orphans(self, run: RunRecord) -> list[str]:
+        """Keys of results that the edited program no longer asks for; none while it may still ask."""
+        from capataz.vm.orphans import orphans, to_show
+
+        if run.generation == 0:
+            return []
+        rows = await self.journal.effects(run.run_id)
+        if not to_show(run, rows):
+            return []
+        earlier = [row for n in range(run.generation) for row in await self.journal.effects(run.run_id, generation=n)]
+        return [row.key for row in await orphans(rows, earlier, self._large)]
+
+    async def plan(self, run_id: str, *, with_file: str | None) -> dict[str, Any]:
+        from capataz.vm.edits import find_edited
+        from capataz.vm.plan import make_plan
+
+        run = await self.journal.get_run(run_id)
+        if with_file is None:
+            files = await self.journal.get_source(run.source_digest)
+            ref, source = str(run.options["ref"]), run.source_digest
+        else:
+            found = await asyncio.to_thread(find_edited, with_file, str(run.options["ref"]))
+            files, ref, source = found.files, found.ref, found.digest
+        await self._check_input(ref, files, await self._large.inward(run.input))
+        made = await make_plan(self._ports, run, files, ref=ref, source_digest=source)
+        return {**made, "with": with_file}
 
     async def _sandbox_of(self, run_id: str) -> dict[str, Any] | None:
         found, after = None, 0
@@ -227,6 +277,43 @@ class App:
                 return await self.drive(run_id)
         return run
 
+    async def resolve(self, run_id: str, key: str, decision: dict[str, Any]) -> None:
+        """Raises ``NotFound`` when nothing of the run is in doubt under this key."""
+        run = await self.journal.get_run(run_id)
+        doubts = {str(w["key"]) for w in run.waiting or [] if "doubt" in w}
+        if key not in doubts and not await self._under_way(run_id, key):
+            known = f"; in doubt are: {', '.join(sorted(doubts))}" if doubts else ""
+            raise NotFound(f"run {run_id} has no effect in doubt with the key {key!r}{known}")
+        await self._post(run_id, "resolve", decision, key)
+
+    async def _under_way(self, run_id: str, key: str) -> bool:
+        """A step that is not finished and must not be repeated unasked: it is in doubt as soon as the run goes on."""
+        rows = await self.journal.effects(run_id)
+        found = next((row for row in rows if row.key == key and row.kind == "step" and row.status == "requested"), None)
+        return found is not None and bool(found.input) and (await self._large.inward(found.input)).get("idempotent") is False
+
+    async def topup(self, run_id: str, amounts: dict[str, str], *, scope: str | None) -> str:
+        """Raises the limits of the account that the run waits for (else of the run's own, or of ``scope``); gives its name.
+        A run that failed because its budget was used up can go on, too."""
+        run = await self.journal.get_run(run_id)
+        waiting = [w for w in run.waiting or [] if w.get("on") == "budget"]
+        account = scope if scope is not None else str(waiting[0].get("account") or "") if waiting else ""
+        if run.state in FINAL_STATES and (run.reason or {}).get("code") != "budget_exhausted":
+            raise RunNotResumable(f"run {run_id} is over ({run.outcome or run.state}); there is nothing to pay for")
+        body = {"account": account, **amounts}
+        await self.journal.post(run_id, "topup", body, target=None, sender=user_name(), at=self._now())
+        return account
+
+    async def fork(self, run_id: str, key: str) -> str:
+        from capataz.vm.fork import find_row, forked_run
+
+        parent = await self.journal.get_run(run_id)
+        at = find_row(await self.journal.effects(run_id), key)
+        forked = new_run_id()
+        await self._parts.repositories.copy_run(run_id, forked)
+        await self.journal.create_run(forked_run(parent, at, run_id=forked, now=self._now()))
+        return forked
+
     async def pause(self, run_id: str, *, agent: str | None) -> None:
         await self._post(run_id, "pause", None, agent)
 
@@ -241,30 +328,44 @@ class App:
 
     # ---- resuming ------------------------------------------------------------------------------
 
-    async def prepare_resume(self, run_id: str, *, with_file: Path | None) -> None:
+    async def prepare_resume(self, run_id: str, *, with_file: Path | None, accept_orphans: bool = False) -> None:
         run = await self.journal.get_run(run_id)
+        if accept_orphans and await self._accept_asked(run):
+            accept_orphans = False
         if with_file is None and run.state in FINAL_STATES and run.outcome not in ("failed", "cancelled"):
             if run.state in ("failed", "cancelled"):
-                await self._new_generation(run, RunUpdate())
+                await self._new_generation(run, RunUpdate(), accept_orphans)
             return  # finished: driving it only removes what a crash left behind
         if with_file is not None:
-            await self._new_generation(run, await self._edited(run, with_file))
+            await self._new_generation(run, await self._edited(run, str(with_file)), accept_orphans)
         elif run.state in FINAL_STATES:
-            await self._new_generation(run, RunUpdate())
+            await self._new_generation(run, RunUpdate(), accept_orphans)
         elif run.state == "parked" and any(w.get("on") == "paused" for w in run.waiting or []):
             await self.journal.post(run_id, "resume", None, target=None, sender=user_name(), at=self._now())
 
-    async def _edited(self, run: RunRecord, file: Path) -> RunUpdate:
-        name = str(run.options["ref"]).rpartition(":")[2]
-        ref, source, files = await self._program(f"{file}:{name}")
-        await self.journal.put_source(source, files)
-        return RunUpdate(source_digest=source, options={**run.options, "ref": ref})
+    async def _accept_asked(self, run: RunRecord) -> bool:
+        """Answers the open question about orphans, if that is what the run waits for."""
+        asked = next((w for w in run.waiting or [] if w.get("orphans")), None)
+        if asked is None:
+            return False
+        await self.journal.answer(str(asked["ask"]), "approve", by=user_name(), channel="cli", at=self._now())
+        return True
 
-    async def _new_generation(self, run: RunRecord, update: RunUpdate) -> None:
+    async def _edited(self, run: RunRecord, file: str) -> RunUpdate:
+        from capataz.vm.edits import find_edited
+
+        found = await asyncio.to_thread(find_edited, file, str(run.options["ref"]))
+        await self._check_input(found.ref, found.files, await self._large.inward(run.input))
+        await self.journal.put_source(found.digest, found.files)
+        return RunUpdate(source_digest=found.digest, options={**run.options, "ref": found.ref})
+
+    async def _new_generation(self, run: RunRecord, update: RunUpdate, accept_orphans: bool) -> None:
         """Results of effects whose inputs did not change are kept; errors and cancelled effects are done again."""
         lease = await self._worker.claim(run.run_id)
         clear = ("outcome", "reason", "result", "ended_at", "waiting", "ready_at")
         opened = replace(update, generation=run.generation + 1, state="queued", clear=clear)
+        if accept_orphans:
+            opened = replace(opened, options={**(update.options or run.options), "accept_orphans": run.generation + 1})
         try:
             await self.journal.commit(lease, Batch(run=opened))
         finally:

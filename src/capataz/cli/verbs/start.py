@@ -34,6 +34,7 @@ def add(app: typer.Typer) -> None:
         epilog=examples("capataz run audit.py:deep_audit --input '{\"path\": \"src\"}'", "capataz run pkg.flows:nightly --input @job.json --detach")
     )(run)
     app.command(epilog=examples("capataz resume RUN", "capataz resume RUN --with edited.py:program"))(resume)
+    app.command(epilog=examples("capataz rebase RUN", "capataz rebase RUN --json | jq .outcome"))(rebase)
 
 
 def do(
@@ -122,6 +123,9 @@ async def _begin(app: App, run_id: str, *, detach: bool, as_json: bool) -> int:
 def resume(
     run: RunId,
     with_file: Annotated[str | None, typer.Option("--with", metavar="FILE", help="Continue with an edited program; unchanged calls keep their results.")] = None,
+    accept_orphans: Annotated[
+        bool, typer.Option("--accept-orphans", help="Effects outside that the edited program no longer asks for stay as they are, unasked.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Carry a run on: after a crash, a Ctrl-C, a park, a failure or a cancel. What is done is not done again."""
@@ -129,7 +133,17 @@ def resume(
 
     async def work(app: App) -> int:
         found = await find_run(app.journal, run)
-        await app.prepare_resume(found.run_id, with_file=changed)
+        await app.prepare_resume(found.run_id, with_file=changed, accept_orphans=accept_orphans)
         return await carry_on(app, found.run_id, as_json=json)
+
+    return bridge.with_app(work)
+
+
+def rebase(run: RunId, detach: Detach = False, json: Json = False) -> int:
+    """Move a run's candidate onto what its target has become: composed, tested, reviewed and asked for anew, as a run of its own."""
+
+    async def work(app: App) -> int:
+        found = await find_run(app.journal, run)
+        return await _begin(app, await app.start_rebase(found.run_id), detach=detach, as_json=json)
 
     return bridge.with_app(work)
