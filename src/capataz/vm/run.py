@@ -33,6 +33,7 @@ from capataz.vm.accounts import Accounts
 from capataz.vm.committer import Committer, Part
 from capataz.vm.effect import Completion, Done, Effect
 from capataz.vm.effects import control
+from capataz.vm.effects.states import States, waits_of
 from capataz.vm.fork import take_over
 from capataz.vm.history import History
 from capataz.vm.inbox import Inbox
@@ -42,8 +43,8 @@ from capataz.vm.large import LargeValues
 from capataz.vm.orphans import OrphanGate
 from capataz.vm.pipe import ProcessDied
 from capataz.vm.ports import Parking, Ports
-from capataz.vm.seeds import origin
 from capataz.vm.running_time import read_stretches, running_time
+from capataz.vm.seeds import origin
 
 LEASE_S = 10.0
 RESTARTS = 3  # of a program process that died by itself, before the run fails
@@ -68,6 +69,7 @@ class Run:
         self._opened_at = ports.clock.now()
         self._ran_before: dict[float, float] = {}    # by an account's opening: running seconds until this worker came
         self.inbox = Inbox(self)
+        self.states = States(self)
         self.orphans = OrphanGate(self)
         self.prices = ports.agents.prices(self.options)
         self.draining = False
@@ -129,9 +131,9 @@ class Run:
             await self._clean_up()
             return self.record
         await self._begin()
+        await self.inbox.read()  # what was said meanwhile holds before anything is performed
         inbox = asyncio.create_task(self.inbox.watch())
         try:
-        await self.inbox.read()  # what was said meanwhile holds before anything is performed
             await self._until_end()
         finally:
             inbox.cancel()
@@ -275,7 +277,8 @@ class Run:
         update = RunUpdate(
             state="parked", waiting=waiting, ready_at=min(due) if due else None, clear=() if due else ("ready_at",)
         )
-        part = Part(Batch(run=update, asks_closed=closed, inbox_done=self.inbox.taken()), (("run.parked", None, {"waiting": waiting}),))
+        batch = Batch(run=update, asks_closed=closed, inbox_done=self.inbox.taken(), state_waits=waits_of(waiting))
+        part = Part(batch, (("run.parked", None, {"waiting": waiting}),))
         await self.committer.durable(part)
         await self._clean_up()  # the trees are kept: whoever carries the run on makes its workspaces anew
 
@@ -348,12 +351,12 @@ class Run:
         waits = self._waits()
         if not waits:
             return False
-        if any(w["on"] in ("paused", "budget") or "doubt" in w for w in waits):
-            return True  # only another process can end this wait
-        if any(w["on"] in ("asks", "message") for w in waits):
         if any(w["on"] in ("asks", "message") and "doubt" not in w for w in waits):
             return self.parking.asks
-            return self.parking.asks
+        if any(w["on"] in ("paused", "budget") or "doubt" in w for w in waits):
+            return True  # only another process can end this wait
+        if not self.parking.asks and any(w["on"] == "state" for w in waits):
+            return False  # somebody watches at the terminal: stay with the run
         due = min((w["due"] for w in waits if w.get("due") is not None), default=None)
         return due is None or due - self.now() > self.parking.sleeps_over_s
 
@@ -459,13 +462,13 @@ class Run:
         except CapatazError as error:
             return Completion(effect, "error", self.now(), error=self.locate(error, effect))
 
-    def request_part(self, effect: Effect) -> Part:
+    def request_part(self, effect: Effect) -> Part | None:
         add = performers.AT_REQUEST.get(effect.kind)
-        return Part() if add is None else add(self, effect)
+        return None if add is None else add(self, effect)
 
-    def completion_part(self, completion: Completion) -> Part:
+    def completion_part(self, completion: Completion) -> Part | None:
         add = performers.AT_COMPLETION.get(completion.effect.kind)
-        return Part() if add is None else add(self, completion)
+        return None if add is None else add(self, completion)
 
     def observe(self, effect: Effect, tree: str | None, value: JsonValue) -> None:
         """Keeps what later identities depend on: the tree of each workspace."""
