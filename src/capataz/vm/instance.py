@@ -48,6 +48,11 @@ class Instance:
         self._pending: list[Part] = []
         self._pipe: Pipe | None = None
 
+    @property
+    def sources(self) -> dict[str, str] | None:
+        """The source closure of its program."""
+        return self._start_frame.get("files")
+
     # ---- life ----------------------------------------------------------------------------------
 
     async def execute(self) -> JsonValue:

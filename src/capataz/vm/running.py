@@ -207,7 +207,8 @@ def _child(
     within: Duration | None = None,
 ) -> _Ask:
     wire = {"program": program.ref, "input": _input(program, input, site)}
-    args = {"budget": budget.limits() if budget else None, "within_s": duration(within)}
+    loaded = isinstance(program, LoadedProgram)
+    args = {"budget": budget.limits() if budget else None, "within_s": duration(within), "loaded": loaded}
     output = program.output_type if isinstance(program, Program) else Any
     return _Ask("child", program.__name__, lambda: wire, lambda _: args, lambda value: _typed(output, value, site), site)
 

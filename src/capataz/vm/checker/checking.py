@@ -72,10 +72,10 @@ def check(program: str, *, cwd: Path | None = None, models: ModelBook | None = N
         return _check(program, _find(program, here), here, models, 0)
 
 
-def check_source(source: Source, *, models: ModelBook | None = None, cwd: Path | None = None) -> Report:
-    """Checks a closure that was found already."""
-    with _deep(source.ref):
-        return _check(source.ref, source, cwd or Path.cwd(), models, 0)
+def check_source(source: Source, program: str, *, cwd: Path | None = None, models: ModelBook | None = None) -> Report:
+    """Checks a closure that was found already. ``program``: what it was found by."""
+    with _deep(program):
+        return _check(program, source, cwd or Path.cwd(), models, 0)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from capataz.contracts.errors import CapatazError, ChildFailed
 from capataz.contracts.journal import Batch
 from capataz.vm.committer import Part
 from capataz.vm.effect import Done, Effect
+from capataz.vm.effects.loaded import sources_of_child
 
 if TYPE_CHECKING:
     from capataz.vm.run import Run
@@ -49,9 +50,9 @@ async def perform_child(run: Run, effect: Effect) -> Done:
     ordinal = f".{effect.identity.ordinal}" if effect.identity.ordinal else ""
     part = f"{effect.name}{ordinal}".replace("/", "_")
     scope = f"{effect.scope}/{part}" if effect.scope else part
-    files = effect.args.get("files") or await run.ports.journal.get_source(run.record.source_digest)
+    ref, files = await sources_of_child(run, effect)
     start: dict[str, Any] = {
-        "ref": effect.input["program"], "files": files, "input": effect.input["input"],
+        "ref": ref, "files": files, "input": effect.input["input"],
         "seed": run.seed, "now": effect.started_at, "path": [],
     }
     if (limits := effect.args.get("budget")) is not None:
