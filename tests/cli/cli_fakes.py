@@ -153,7 +153,7 @@ class FakeApp:
     async def notify(self, run_id: str, text: str, *, agent: str | None) -> None:
         self._called("notify", run_id, text, agent)
 
-    async def prepare_resume(self, run_id: str, *, with_file: Path | None) -> None:
+    async def prepare_resume(self, run_id: str, *, with_file: Path | None, accept_orphans: bool = False) -> None:
         self._called("prepare_resume", run_id, with_file)
 
     async def gc(self) -> dict[str, Any]:

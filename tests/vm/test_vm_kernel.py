@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from capataz.contracts.errors import ProviderUnavailable
+from capataz.contracts.journal import RunRecord
+from capataz.testing.crash_sweep import sweep
 from capataz.testing.fake_agents import MORE, FakeCall
 from capataz.testing.lab import open_lab
 from capataz.vm.ports import Parking
@@ -41,42 +42,23 @@ async def test_events_are_numbered_without_gaps(tmp_path: Path) -> None:
     assert events[0].type == "run.created" and events[-1].type == "run.ended"
 
 
-async def sweep(tmp_path: Path, stride: int, start: int = 1) -> int:
-    """Kills the worker at every ``stride``th fault point, then once more in recovery; returns how many crashes there were."""
-    crashes = 0
-    async with open_lab(answer) as lab:
-        number = start
-        while True:
-            notes = tmp_path / f"notes-{number}"
-            run_id = await lab.start(MIXTURE, str(notes))
-            lab.harness.calls.clear()
-            where = await lab.crash(run_id, number)
-            if where is None:
-                return crashes
-            crashes += 1
-            crashes += await lab.crash(run_id, 3) is not None
-            run = await lab.drive(run_id)
-            assert run.state == "completed", (number, where, run.reason)
-            assert run.result["chains"] == [f"<two <one {n}>>" for n in range(4)]
-            assert run.result["together"][::2] == ["<1>", "<2>"]
-            await check_nothing_completed_was_repeated(lab, run_id, where)
-            number += stride
+async def swept(tmp_path: Path, stride: int) -> int:
+    def judge(run: RunRecord, given: object) -> list[str]:
+        good = run.result["chains"] == [f"<two <one {n}>>" for n in range(4)] and run.result["together"][::2] == ["<1>", "<2>"]
+        return [] if good else [f"result {run.result}"]
 
-
-async def check_nothing_completed_was_repeated(lab, run_id: str, where: str) -> None:  # type: ignore[no-untyped-def]
-    rows = [row for row in await lab.journal.effects(run_id) if row.kind == "model"]
-    made = Counter(prompt for _, prompt, _ in lab.harness.calls)
-    repeated = sum(row.repeated or row.status != "ok" for row in rows)  # the loser of the race never ends
-    assert sum(made.values()) - len(made) <= repeated, (where, made)
+    report = await sweep(MIXTURE, lambda case: str(tmp_path / f"notes-{case}"), respond=answer, stride=stride, judge=judge)
+    assert not report.violations, report.violations
+    return report.crashes
 
 
 async def test_killed_anywhere_it_ends_the_same(tmp_path: Path) -> None:
-    assert await sweep(tmp_path, stride=9) > 10
+    assert await swept(tmp_path, stride=9) > 10
 
 
 @pytest.mark.sweep
 async def test_killed_at_every_point_it_ends_the_same(tmp_path: Path) -> None:
-    assert await sweep(tmp_path, stride=1) > 100
+    assert await swept(tmp_path, stride=1) > 100
 
 
 async def test_recorded_order_decides_again(tmp_path: Path) -> None:

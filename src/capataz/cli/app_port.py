@@ -74,7 +74,24 @@ class App(Protocol):
     async def pause(self, run_id: str, *, agent: str | None) -> None: ...
     async def notify(self, run_id: str, text: str, *, agent: str | None) -> None: ...
 
-    async def prepare_resume(self, run_id: str, *, with_file: Path | None) -> None:
+    async def plan(self, run_id: str, *, with_file: str | None) -> dict[str, Any]:
+        """What a resume with this file would reuse, run and orphan, and its price (``vm.plan``); writes and runs nothing."""
+        ...
+
+    async def fork(self, run_id: str, key: str) -> str:
+        """A new run with all results up to and including the effect; its id. Raises ``NotFound``, ``UsageError``."""
+        ...
+
+    async def resolve(self, run_id: str, key: str, decision: dict[str, Any]) -> None:
+        """Stores what happened to an effect in doubt: ``{"redo": True}`` or ``{"result": JSON}``. Raises ``NotFound``."""
+        ...
+
+    async def topup(self, run_id: str, amounts: dict[str, str], *, scope: str | None) -> str:
+        """Raises limits (``usd``, ``tokens``, ``turns``, ``agents``, ``tool_calls``, ``wall_s``, ``sandbox_s``); gives the account's
+        name. Raises ``RunNotResumable`` for a run that is over for another reason."""
+        ...
+
+    async def prepare_resume(self, run_id: str, *, with_file: Path | None, accept_orphans: bool = False) -> None:
         """Checks that the run can be carried on and opens a new generation where one is needed (``--with``, failed or
         cancelled runs), or posts ``resume`` for a paused one. ``drive`` then runs it. Raises ``RunNotResumable``."""
         ...
@@ -132,4 +149,11 @@ class Wiring(Protocol):
 
     async def prompts(self) -> list[dict[str, Any]]:
         """``[{"name", "source": "bundled" | path, "text"}]``."""
+        ...
+
+    async def crashtest(
+        self, program: str, input: Any, model: str | None, max_points: int, seed: int, say: Callable[[str], None]
+    ) -> dict[str, Any]:
+        """``{"program", "mode": "memory" | "processes", "seed", "points", "crashes", "by_point", "violations": [{"point", "number",
+        "again", "what"}], "seconds"}``; ``say`` hears of the progress. Raises ``NotFound``, ``ProgramLoadError``."""
         ...

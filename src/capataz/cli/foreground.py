@@ -104,6 +104,8 @@ async def _hints(app: App, run: RunRecord) -> None:
             options: list[Any] = question.options if isinstance(question.options, list) else []
             choice = "|".join(str(option) for option in options) or "VALUE"
             stderr_line(f"{question.question}\n  answer with: capataz answer {question.ask_id} {choice}")
+        for wait in run.waiting or []:
+            _wait_hint(run.run_id, wait)
     if run.state not in FINAL_STATES:
         stderr_line(f"run {run.run_id} is {run.state}; carry on with: capataz resume {run.run_id}")
     elif run.outcome == "promoted":
@@ -111,4 +113,16 @@ async def _hints(app: App, run: RunRecord) -> None:
             if row.kind == "coding.promote" and row.status == "ok" and row.result.get("note"):
                 stderr_line(row.result["note"])
     elif run.outcome in {"failed", "cancelled"}:
+        if isinstance(run.reason, dict) and run.reason.get("code") == "budget_exhausted":
+            stderr_line(f"give it more and carry it on with: capataz topup {run.run_id} --usd X")
         stderr_line(f"look at it with: capataz show {run.run_id}; try again with: capataz resume {run.run_id}")
+
+
+def _wait_hint(run_id: str, wait: dict[str, Any]) -> None:
+    """How to end a wait that only a person can end."""
+    if "doubt" in wait:
+        stderr_line(wait["doubt"].partition(" capataz resolve")[0])
+        stderr_line(f"  decide with: capataz resolve {run_id} '{wait['key']}' --redo   or   --result JSON")
+    elif wait.get("on") == "budget":
+        where = f"scope {wait['account']}" if wait.get("account") else "the run"
+        stderr_line(f"the budget of {where} is used up ({wait.get('dimension')})\n  raise it with: capataz topup {run_id} --usd X")

@@ -35,6 +35,19 @@ class KillAt:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Traced:
+    """``CAPATAZ_FAULT_LOG=FILE``: writes each point's name to the file as it is reached, for counting."""
+
+    def __init__(self, file: str, inner: Faults) -> None:
+        self._file = file
+        self._inner = inner
+
+    def reach(self, point: str) -> None:
+        with open(self._file, "a") as stream:  # noqa: PTH123 (once a point; for tests only)
+            stream.write(point + "\n")
+        self._inner.reach(point)
+
+
 POINTS: dict[str, str] = {
     "journal.commit.before": "before every journal commit",
     "journal.commit.after": "after every journal commit",
@@ -76,7 +89,12 @@ POINTS: dict[str, str] = {
 
 def faults_from_environment() -> Faults:
     """The faults that ``CAPATAZ_FAULT`` asks for. Raises ``UsageError`` for an unknown point or number."""
-    spec = os.environ.get("CAPATAZ_FAULT", "")
+    log = os.environ.get("CAPATAZ_FAULT_LOG")
+    chosen = _chosen(os.environ.get("CAPATAZ_FAULT", ""))
+    return Traced(log, chosen) if log else chosen
+
+
+def _chosen(spec: str) -> Faults:
     if not spec:
         return NoFaults()
     point, _, number = spec.partition(":")

@@ -26,6 +26,7 @@ class FakeCall:
     data: dict[str, JsonValue] | None
     turn: int
     steering: tuple[str, ...] = ()
+    output_schema: JsonValue = None
 
 
 Answer = JsonValue | CapatazError
@@ -59,7 +60,7 @@ class FakeHarness:
         raise AssertionError("the fake agent used all its turns")
 
     async def _turn(self, task: AgentTask, ports: AgentPorts, turn: int, seen: tuple[str, ...]) -> JsonValue:
-        call = FakeCall(task.name, task.prompt, task.data, turn, seen)
+        call = FakeCall(task.name, task.prompt, task.data, turn, seen, task.output_schema)
 
         async def perform() -> ModelReply:
             self.calls.append((task.name, task.prompt, turn))

@@ -152,13 +152,15 @@ class Lab:
         finally:
             await worker.close()
 
-    async def crash(self, run_id: str, number: int) -> str | None:
+    async def crash(
+        self, run_id: str, number: int, *, faults: Crash | None = None, parking: Parking | None = None
+    ) -> str | None:
         """Drives the run and kills the worker at its ``number``th fault point; None when it ended before."""
         await self._take_over(run_id)
-        crash, journal = Crash(number), _Mortal(self.journal)
+        crash, journal = faults or Crash(number), _Mortal(self.journal)
         crash.journal = journal
         worker = self.worker(crash, journal)
-        task = asyncio.create_task(worker.drive(run_id, parking=Parking()))
+        task = asyncio.create_task(worker.drive(run_id, parking=parking or Parking()))
         crash.stop = task.cancel
         await asyncio.wait([task])
         await worker.close()

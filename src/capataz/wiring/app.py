@@ -452,3 +452,13 @@ async def prompts() -> list[dict[str, Any]]:
     from capataz.wiring import catalogue
 
     return await catalogue.prompts()
+
+
+async def crashtest(
+    program: str, input: JsonValue, model: str | None, max_points: int, seed: int, say: Callable[[str], None]
+) -> dict[str, Any]:
+    from capataz.wiring import crashtest as room
+
+    return await room.crashtest(
+        room.CrashtestRequest(program=program, input=input, model=model, max_points=max_points, seed=seed), say=say
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from capataz.cli.verbs import asks, check, database, demo, host, look, start, steer
+from capataz.cli.verbs import asks, check, crashtest, database, demo, host, look, mend, revise, start, steer
 from capataz.cli.version import VERSION
 
 app = typer.Typer(
@@ -44,6 +44,9 @@ look.add(app)
 check.add(app)
 asks.add(app)
 steer.add(app)
+revise.add(app)
+mend.add(app)
 host.add(app)
 database.add(app)
 demo.add(app)
+crashtest.add(app)
