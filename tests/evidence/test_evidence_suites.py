@@ -68,6 +68,7 @@ async def test_the_base_is_run_once_for_its_ids(rig):
         ({"selfcheck.py": SELFCHECK.replace("        self.assert", "        self.skipTest('x')\n        self.assert")}, "skipped"),
         ({"selfcheck.py": SELFCHECK + "\nimport os\nos._exit(0)\n"}, "not collected any more"),
         ({"unittest.py": "import sys\nsys.exit(0)\n"}, "not collected any more"),
+        ({"calc.py": "import atexit, os\natexit.register(os._exit, 0)\nadd = max\n"}, "failed and the suite ended with exit code 0"),
     ],
 )
 async def test_a_candidate_that_weakens_a_required_suite_fails(rig, files, words):
@@ -120,6 +121,13 @@ async def test_a_base_that_fails_still_gives_its_ids(build):
     assert not (await rig.service.test(rig.context(), job, cheat, suite_ids=[])).passed
 
 
+async def test_a_base_that_was_content_with_failures_may_stay_so(build):
+    """A suite that runs tests which are meant to fail, as those of test frameworks do."""
+    content = "import atexit, os\natexit.register(os._exit, 0)\ndef add(a, b):\n    return 0\n"
+    rig = build({"calc.py": content, "selfcheck.py": SELFCHECK, "capataz.toml": '[suites.unit]\ncommand = "python3 -m unittest -q selfcheck"\n'})
+    assert (await report(rig, {"x": "x"})).passed
+
+
 async def test_unknown_and_additional_suites(build):
     rig = build(toml("true", '[suites.lint]\ncommand = "exit 3"\nrequired = false\n'))
     job = await rig.job()
@@ -144,6 +152,10 @@ WEAKER: list[tuple[dict[str, str], str]] = [
     ({"pytest.ini": "[pytest]\naddopts = -p no:capataz_reporter\n"}, "not collected any more"),
     ({"pytest.ini": "[pytest]\naddopts = --collect-only\n"}, "collected but not run"),
     ({"conftest.py": "import pytest\ndef pytest_runtest_setup(item):\n    pytest.exit('x', returncode=0)\n"}, "not run"),
+    (
+        {"test_x.py": TESTS.replace("assert True", "assert 0"), "conftest.py": "def pytest_sessionfinish(session):\n    session.exitstatus = 0\n"},
+        "exit code 0 all the same: test_x.py::test_b",
+    ),
 ]
 
 

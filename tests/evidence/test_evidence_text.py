@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from capataz.contracts.workspace import Change
 from capataz.evidence.manifest import diff_text, split_diff
 from capataz.evidence.testids import TestIds, lost_tests, parse_log, parse_reports
@@ -61,7 +63,7 @@ def ids(**outcomes: str) -> TestIds:
 
 
 def test_each_way_of_guarding_less_is_a_finding():
-    base = ids(a="passed", b="failed", c="skipped", d="passed", e="xfailed")
+    base = replace(ids(a="passed", b="failed", c="skipped", d="passed", e="xfailed"), content=True)
     assert lost_tests(base, ids(**base.outcomes, new="passed"), completed=True) == []
     assert "not collected any more: b, d" in lost_tests(base, ids(a="passed", c="skipped", e="xfailed"), completed=True)[0]
     assert "skipped or expected to fail: a, b, d" in lost_tests(
@@ -70,6 +72,10 @@ def test_each_way_of_guarding_less_is_a_finding():
     assert "collected but not run: a" in lost_tests(base, idle, completed=True)[0]
     assert lost_tests(base, idle, completed=False) == []
     assert "5 tests" in lost_tests(base, TestIds(), completed=True)[0]
+    failed = ids(**base.outcomes | {"a": "failed"})
+    assert "failed and the suite ended with exit code 0 all the same: a" in lost_tests(base, failed, completed=True)[0]
+    assert lost_tests(base, failed, completed=False) == []
+    assert "all the same: b" in lost_tests(replace(base, content=False), base, completed=True)[0]
 
 
 def test_cargo_and_go_tell_their_ids_in_the_log():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from capataz.contracts.canonical import canonical_text, digest
@@ -16,7 +16,7 @@ from capataz.evidence.scopes import show
 from capataz.evidence.suites import Bench, SuiteRun, run_suite
 from capataz.evidence.testids import TestIds, lost_tests
 
-CACHE_VERSION = 1
+CACHE_VERSION = 2
 _TEST_FILE = re.compile(
     rb"(?:.*/)?(?:test_[^/]*|[^/]*_test|conftest)\.py|(?:.*/)?[^/]*[._](?:test|spec)\.[^/]+|(?:.*/)?(?:tests?|__tests__|spec)/.*"
     rb"|(?:.*/)?[^/]*_test\.go|(?:.*/)?[^/]*_spec\.rb|(?:.*/)?[^/]*Tests?\.(?:java|cs)"
@@ -80,9 +80,10 @@ async def base_ids(bench: Bench, suite: Suite, cache: Path) -> TestIds:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     run = await run_suite(bench, suite, bench.base)
+    ids = replace(run.tests, content=run.passed)
     if run.reason in ("exit", "not_started"):
-        _store(path, canonical_text(run.tests.to_json()))
-    return run.tests
+        _store(path, canonical_text(ids.to_json()))
+    return ids
 
 
 def _store(path: Path, text: str) -> None:

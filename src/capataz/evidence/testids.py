@@ -18,12 +18,14 @@ _MAX_TESTS = 500_000
 
 @dataclass(frozen=True, slots=True)
 class TestIds:
-    """``outcomes``: id -> passed, failed, skipped, xfailed, xpassed or collected (it did not run). ``files``: id -> its file."""
+    """``outcomes``: id -> passed, failed, skipped, xfailed, xpassed or collected (it did not run). ``files``: id -> its file.
+    ``content``: the suite ended with exit code 0, whatever its tests did."""
 
     __test__ = False
     runners: tuple[str, ...] = ()
     outcomes: dict[str, str] = field(default_factory=dict[str, str])
     files: dict[str, str] = field(default_factory=dict[str, str])
+    content: bool = False
 
     @property
     def listed(self) -> bool:
@@ -31,11 +33,11 @@ class TestIds:
         return bool(self.runners)
 
     def to_json(self) -> dict[str, Any]:
-        return {"runners": list(self.runners), "outcomes": self.outcomes, "files": self.files}
+        return {"runners": list(self.runners), "outcomes": self.outcomes, "files": self.files, "content": self.content}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> TestIds:
-        return TestIds(tuple(data["runners"]), dict(data["outcomes"]), dict(data["files"]))
+        return TestIds(tuple(data["runners"]), dict(data["outcomes"]), dict(data["files"]), bool(data["content"]))
 
 
 def parse_reports(data: bytes) -> TestIds:
@@ -115,12 +117,15 @@ def _go(log: bytes) -> TestIds:
 def lost_tests(base: TestIds, candidate: TestIds, *, completed: bool) -> list[str]:
     """One sentence for each way in which the candidate's tests guard less than the base's.
 
-    ``completed``: the candidate's suite ran to its end and was content, so a test that did not run was left out on purpose.
+    ``completed``: the candidate's suite ran to its end and was content, so a test that did not run was left out on purpose,
+    and one that failed was kept out of the exit code on purpose, unless a content base had it fail as well.
     """
     gone = sorted(set(base.outcomes) - set(candidate.outcomes))
     ran = {t for t, outcome in base.outcomes.items() if outcome in RAN}
     waived = sorted(t for t in ran if candidate.outcomes.get(t) in WAIVED)
     idle = sorted(t for t in ran if candidate.outcomes.get(t) == "collected") if completed else []
+    heeded = {t for t, outcome in base.outcomes.items() if not (base.content and outcome == "failed")}
+    unheeded = sorted(t for t in heeded if candidate.outcomes.get(t) == "failed") if completed else []
     findings: list[str] = []
     if gone:
         findings.append(f"{_tests(gone)} of the base not collected any more: {_names(gone)}")
@@ -128,6 +133,8 @@ def lost_tests(base: TestIds, candidate: TestIds, *, completed: bool) -> list[st
         findings.append(f"{_tests(waived)} that ran at the base now skipped or expected to fail: {_names(waived)}")
     if idle:
         findings.append(f"{_tests(idle)} that ran at the base collected but not run: {_names(idle)}")
+    if unheeded:
+        findings.append(f"{_tests(unheeded)} failed and the suite ended with exit code 0 all the same: {_names(unheeded)}")
     return findings
 
 
