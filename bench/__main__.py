@@ -20,7 +20,7 @@ from bench import table
 from bench.context import ROOT, Context, server_settings
 from bench.figures import Row
 
-SUITES = ("start_up", "effects", "resume", "tools", "workspace", "fan_out", "job")
+SUITES = ("start_up", "effects", "resume", "tools", "workspace", "fan_out", "check", "job")
 
 
 def main() -> int:

@@ -9,8 +9,6 @@ from capataz.vm.checker.context import Context
 from capataz.vm.checker.counts import shown
 from capataz.vm.checker.finding import Finding, Rule, rules
 from capataz.vm.checker.modules import Scope
-from capataz.vm.checker.surface import HANDLE_METHODS, STATE_METHODS
-from capataz.vm.checker.types import HANDLE, STATE
 
 RULES = rules(
     Rule(
@@ -69,9 +67,8 @@ def _awaitable(call: ast.Call, scope: Scope, context: Context) -> str | None:
     if function is not None:
         return f"{function.title}()" if function.is_async and not _generates(function) else None
     if isinstance(call.func, ast.Attribute):
-        owner = context.types.of(call.func.value, scope).dotted
-        methods = {HANDLE: HANDLE_METHODS, STATE: STATE_METHODS}.get(owner or "", {})
-        return f".{call.func.attr}()" if methods.get(call.func.attr) else None
+        owner = context.types.of(call.func.value, scope).dotted or ""
+        return f".{call.func.attr}()" if context.surface.methods(owner).get(call.func.attr) else None
     return None
 
 

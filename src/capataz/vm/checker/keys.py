@@ -14,7 +14,7 @@ RULES = rules(
         "CPZ017",
         "duplicate explicit key",
         "Two calls of one scope have the same name and the same literal inputs, two regions have the same name, or a state is "
-        "declared twice. They differ only by their order, so an edit may hand one the result of the other.",
+        "declared with two models. They differ only by their order, so an edit may hand one the result of the other.",
         '''from capataz import program, run
 
 @program
@@ -224,10 +224,11 @@ def _states(context: Context) -> Iterator[Finding]:
             continue
         model = context.names.dotted(call.args[1], scope) if len(call.args) > 1 else None
         first = seen.setdefault(name, (scope, call, model))
-        if first[1] is not call and (first[0].module is scope.module or first[2] != model):
+        if None not in (model, first[2]) and first[2] != model:
             yield context.finding(
-                "CPZ017", call, scope, f"The state {name!r} is declared already, in line {first[1].lineno} of {first[0].module.shown}.",
-                "Declare it once and import it.",
+                "CPZ017", call, scope,
+                f"The state {name!r} is declared already with another model, in line {first[1].lineno} of {first[0].module.shown}.",
+                "Declare it once and import it, or give it a name of its own.",
             )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 from capataz.vm.checker.context import Context
 from capataz.vm.checker.finding import Finding, Rule, rules
@@ -208,6 +209,7 @@ def _subclass(dotted: str, context: Context) -> tuple[str, str, str] | None:
     return None
 
 
+@cache
 def _named(dotted: str) -> tuple[str, str, str] | None:
     shown = dotted.removeprefix("builtins.")
     if dotted in _EXACT:
@@ -217,9 +219,11 @@ def _named(dotted: str) -> tuple[str, str, str] | None:
             return "CPZ002", f"{shown}()", _STEP
     if dotted in _HARMLESS or dotted.endswith(_EXCEPTIONS):
         return None
-    for module, (code, fix) in _UNDER.items():
-        if dotted.startswith(f"{module}.") or dotted == module:
-            return code, f"{shown}()", fix
+    module = dotted
+    while module:
+        if module in _UNDER:
+            return _UNDER[module][0], f"{shown}()", _UNDER[module][1]
+        module = module.rpartition(".")[0]
     return None
 
 

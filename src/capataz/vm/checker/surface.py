@@ -25,10 +25,12 @@ _ANNOUNCED = {
     "State": "class State: ...",
 }
 _AGENT_MORE = ("reads", "writes", "owns", "agent")
-HANDLE_METHODS = {"result": True, "notify": True, "cancel": True, "pause": True, "resume": True, "status": True, "events": False,
-                  "done": False}  # fmt: skip
-"""Methods of a handle, and whether each must be awaited."""
-STATE_METHODS = {"get": True, "set": True, "update": True, "transition": True, "until": True, "changes": False}
+_METHODS: dict[str, dict[str, bool]] = {
+    "capataz.Handle": {"result": True, "notify": True, "cancel": True, "pause": True, "resume": True, "status": True, "events": False,
+                       "done": False},
+    "capataz.State": {"get": True, "set": True, "update": True, "transition": True, "until": True, "changes": False},
+}  # fmt: skip
+"""What VM.md defines; the classes themselves may have more."""
 STATE_WRITES = frozenset({"set", "update", "transition"})
 
 
@@ -107,6 +109,19 @@ class Surface:
     def names(self, module: str) -> list[str]:
         return sorted(self.coding if module == CODING else self.homes)
 
+    def methods(self, dotted: str) -> dict[str, bool]:
+        """Methods of a handle or a state, and whether each must be awaited."""
+        return _methods(self, dotted)
+
+    def read_methods(self, dotted: str) -> dict[str, bool]:
+        found = dict(_METHODS.get(dotted, {}))
+        for cls in self._definitions(dotted, dotted.rpartition(".")[2]) if found else ():
+            for node in cls.body if isinstance(cls, ast.ClassDef) else ():
+                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not node.name.startswith("_"):
+                    streams = any(isinstance(part, ast.Yield) for part in ast.walk(node))
+                    found[node.name] = isinstance(node, ast.AsyncFunctionDef) and not streams
+        return found
+
     def is_effect(self, dotted: str | None) -> bool:
         """Whether calling it is an effect: something that the journal records."""
         verb = self.verb(dotted)
@@ -159,6 +174,11 @@ def _parsed(path: Path) -> ast.Module:
 @cache
 def _verb(surface: Surface, dotted: str) -> Verb | None:
     return surface.read(dotted)
+
+
+@cache
+def _methods(surface: Surface, dotted: str) -> dict[str, bool]:
+    return surface.read_methods(dotted)
 
 
 @cache

@@ -11,8 +11,8 @@ from capataz.contracts.units import seconds, usd
 from capataz.vm.checker.context import Context
 from capataz.vm.checker.finding import Finding, Rule, rules
 from capataz.vm.checker.modules import Scope
-from capataz.vm.checker.surface import HANDLE_METHODS, STATE_METHODS, Form, Verb
-from capataz.vm.checker.types import HANDLE, STATE, keyword
+from capataz.vm.checker.surface import Form, Verb
+from capataz.vm.checker.types import HANDLE, keyword
 
 RULES = rules(
     Rule(
@@ -144,12 +144,12 @@ def _attribute(node: ast.Attribute, scope: Scope, context: Context) -> Iterator[
     parent = context.project.parents.get(node)
     if not isinstance(parent, ast.Call) or parent.func is not node:
         return
-    owner = context.types.of(node.value, scope).dotted
-    methods = {HANDLE: (*HANDLE_METHODS, "name"), STATE: tuple(STATE_METHODS)}.get(owner or "")
-    if methods is not None and node.attr not in methods:
+    owner = context.types.of(node.value, scope).dotted or ""
+    methods = context.surface.methods(owner)
+    if methods and node.attr not in methods:
         what = "a handle" if owner == HANDLE else "a state"
         yield context.finding(
-            "CPZ006", node, scope, f"{what} has no method `{node.attr}`.", f"Use one of {', '.join(methods)}{_close(node.attr, methods)}."
+            "CPZ006", node, scope, f"{what} has no method `{node.attr}`.", f"Use one of {', '.join(methods)}{_close(node.attr, list(methods))}."
         )
 
 
@@ -161,7 +161,7 @@ def _unknown(dotted: str, node: ast.AST, scope: Scope, context: Context) -> Find
     return context.finding("CPZ006", node, scope, f"{module} has no `{name}`.", fix)
 
 
-def _close(name: str, known: tuple[str, ...]) -> str:
+def _close(name: str, known: list[str]) -> str:
     close = get_close_matches(name, known, n=1)
     return f"; `{close[0]}` may be meant" if close else ""
 
