@@ -10,12 +10,15 @@ TYPE_CHECKING = False  # type checkers know the name; `typing` itself would cost
 if TYPE_CHECKING:
     from capataz.vm.handle import Handle
     from capataz.vm.limits import Budget, budget
+    from capataz.vm.migrations import migrate
     from capataz.vm.parallel import fan_out, race
     from capataz.vm.people import ask, messages, receive, tell
     from capataz.vm.program import LoadedProgram, Program, load, program
     from capataz.vm.results import AgentResult, Answer, Failure, Message
     from capataz.vm.running import run, spawn
     from capataz.vm.scopes import scope
+    from capataz.vm.staterules import Transitions
+    from capataz.vm.states import State, state
     from capataz.vm.verbs import artifact, checkpoint, now, sleep, step
 
 _HOMES = {
@@ -23,7 +26,8 @@ _HOMES = {
     "fan_out": "parallel", "race": "parallel", "ask": "people", "messages": "people", "receive": "people", "tell": "people",
     "LoadedProgram": "program", "Program": "program", "load": "program", "program": "program", "AgentResult": "results",
     "Answer": "results", "Failure": "results", "Message": "results", "scope": "scopes", "artifact": "verbs",
-    "checkpoint": "verbs", "now": "verbs", "sleep": "verbs", "step": "verbs",
+    "State": "states", "state": "states", "Transitions": "staterules", "migrate": "migrations", "checkpoint": "verbs", "now": "verbs",
+    "sleep": "verbs", "step": "verbs",
 }  # fmt: skip
 
 __all__ = [
@@ -35,6 +39,8 @@ __all__ = [
     "LoadedProgram",
     "Message",
     "Program",
+    "State",
+    "Transitions",
     "artifact",
     "ask",
     "budget",
@@ -42,6 +48,7 @@ __all__ = [
     "fan_out",
     "load",
     "messages",
+    "migrate",
     "now",
     "program",
     "race",
@@ -50,6 +57,7 @@ __all__ = [
     "scope",
     "sleep",
     "spawn",
+    "state",
     "step",
     "tell",
 ]

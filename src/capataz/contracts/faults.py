@@ -73,6 +73,8 @@ POINTS: dict[str, str] = {
     "blob.after": "after a blob is written",
     "step.before": "before a step's function runs",
     "step.after": "after a step's function ran, before it is journaled",
+    "state.before": "before a state is written",
+    "state.after": "after a state was written, before it is journaled",
     "ask.before": "before a question is stored",
     "ask.after": "after a question is stored",
     "promote.before": "before the target ref is written",

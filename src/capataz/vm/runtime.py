@@ -71,6 +71,7 @@ class Runtime:
         self.delivered = 0
         self.closed = False  # while a callback runs: it is not journaled, so it must ask for nothing
         self.handles: list[Handle[Any]] = []
+        self.locks: dict[tuple[str, str], asyncio.Lock] = {}  # of states: writes of one program take turns
         self.callbacks: dict[int, Callable[..., Any]] = {}
         self.steps: dict[int, Callable[[], Any]] = {}
         self._next_no = 0

@@ -62,6 +62,7 @@ KINDS = (
     "now",         # {}
     "control",     # {target: no, op: notify|pause|resume|status, text}: Handle methods
     "receive",     # {schema, within_s}: the run's inbox; messages() has no schema and does not wait
+    "state",       # {op: read, reach} | {op: write, reach, version, value, model_version} | {op: wait, reach, after}
     "budget",      # {usd, tokens, turns, agents, tool_calls, wall_s, sandbox_s}: limits of the scope's account
 )
 """Kinds of requests besides ``coding.VERB`` (input: the verb's keyword arguments)."""

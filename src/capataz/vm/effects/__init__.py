@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from capataz.contracts.canonical import digest
 from capataz.contracts.errors import ProgramError
-from capataz.vm.effects import agent, coding, control, people, step, time
+from capataz.vm.effects import agent, coding, control, people, states, step, time
 
 if TYPE_CHECKING:
     from capataz.vm.committer import Part
@@ -22,6 +22,7 @@ _PERFORM: dict[str, Callable[[Run, Effect], Awaitable[Done]]] = {
     "receive": people.perform_receive,
     "artifact": people.perform_artifact,
     "sleep": time.perform_sleep,
+    "state": states.perform,
 }
 
 INLINE: dict[str, Callable[[Run, Effect], Done]] = {
@@ -46,6 +47,7 @@ AT_COMPLETION: dict[str, Callable[[Run, Completion], Part]] = {
     "agent": agent.at_completion,
     "ask": people.ask_at_completion,
     "sleep": time.sleep_at_completion,
+    "state": states.at_completion,
     **coding.AT_COMPLETION,
 }
 OWN_DEADLINE = frozenset({"ask", "receive"})

@@ -1,0 +1,58 @@
+"""State, shared by tasks, children and agents, with subscriptions."""
+
+import asyncio
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel
+
+from capataz import Transitions, fan_out, program, run, spawn, state
+
+
+class Board(BaseModel):
+    notes: list[str] = []
+    total: int = 0
+    phase: Literal["open", "closing", "closed"] = "open"
+    transitions: ClassVar[Transitions] = {"phase": {"open": ["closing"], "closing": ["closed", "open"]}}
+
+    def complete(self) -> bool | str:
+        return self.phase == "closed" or f"it is still {self.phase}"
+
+
+board = state("board", Board)
+
+
+@program
+async def helper(input: int) -> int:
+    def add(b: Board) -> Board:
+        return b.model_copy(update={"total": b.total + input})
+
+    return (await board.update(add)).total
+
+
+@program
+async def sharing(input: str) -> dict[str, object]:
+    """Tasks and a child write one state while others follow it."""
+    seen: list[int] = []
+
+    async def follow() -> None:
+        async for now in board.changes():
+            seen.append(len(now.notes) * 100 + now.total)
+            if now.phase == "closed":
+                return
+
+    following = asyncio.create_task(follow())
+    waiting = asyncio.create_task(board.until(lambda b: len(b.notes) >= 3))
+
+    async def note(name: str) -> None:
+        said = await run("noter", prompt=name)
+        await board.update(lambda b: b.model_copy(update={"notes": [*b.notes, said.text]}))
+
+    await fan_out([f"{input}{n}" for n in range(3)], note)
+    enough = await waiting
+    child = await spawn(helper, input=7)
+    total = await child.result()
+    await board.transition("phase", "open", "closing")
+    await board.transition("phase", "closing", "closed")
+    await following
+    last = await board.get()
+    return {"notes": sorted(last.notes), "enough": len(enough.notes), "total": total, "seen": seen, "phase": last.phase}
