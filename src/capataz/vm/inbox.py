@@ -77,15 +77,6 @@ class Inbox:
         self._tick.set()
         self._tick = asyncio.Event()
 
-    def tick(self) -> asyncio.Event:
-        """Set when something may have changed: at each wake-up and poll, and by ``nudge``."""
-        return self._tick
-
-    def nudge(self) -> None:
-        """This worker itself changed something that may be waited for."""
-        self._tick.set()
-        self._tick = asyncio.Event()
-
     def taken(self) -> tuple[int, ...]:
         """Numbers of the items that were acted on and are not yet marked in the journal."""
         taken, self._taken = tuple(self._taken), []
