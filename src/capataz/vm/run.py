@@ -34,7 +34,6 @@ from capataz.vm.committer import Committer, Part
 from capataz.vm.effect import Completion, Done, Effect
 from capataz.vm.effects import control
 from capataz.vm.effects.states import States, waits_of
-from capataz.vm.effects.states import States, waits_of
 from capataz.vm.fork import take_over
 from capataz.vm.history import History
 from capataz.vm.inbox import Inbox
@@ -70,7 +69,6 @@ class Run:
         self._opened_at = ports.clock.now()
         self._ran_before: dict[float, float] = {}    # by an account's opening: running seconds until this worker came
         self.inbox = Inbox(self)
-        self.states = States(self)
         self.states = States(self)
         self.orphans = OrphanGate(self)
         self.prices = ports.agents.prices(self.options)
@@ -357,8 +355,6 @@ class Run:
             return self.parking.asks
         if any(w["on"] in ("paused", "budget") or "doubt" in w for w in waits):
             return True  # only another process can end this wait
-        if not self.parking.asks and any(w["on"] == "state" for w in waits):
-            return False  # somebody watches at the terminal: stay with the run
         if not self.parking.asks and any(w["on"] == "state" for w in waits):
             return False  # somebody watches at the terminal: stay with the run
         due = min((w["due"] for w in waits if w.get("due") is not None), default=None)
