@@ -12,7 +12,6 @@ from main_job import (
     Outcome,
     completed_calls,
     do_args,
-    finish,
     git,
     leftovers,
     log_lines,
