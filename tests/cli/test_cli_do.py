@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,8 @@ def test_an_empty_request_is_refused(cli: Any, app: FakeApp) -> None:
         (SandboxUnavailable("enable namespaces"), 3),
         (StoreUnavailable("no database"), 3),
         (ValueError("a bug"), 1),
+        (OSError(errno.ENOSPC, "No space left on device"), 3),
+        (OSError(errno.ENOENT, "No such file or directory"), 1),
     ],
 )
 def test_errors_give_their_code_and_one_json_object(cli: Any, app: FakeApp, error: Exception, code: int) -> None:
@@ -90,7 +93,7 @@ def test_errors_give_their_code_and_one_json_object(cli: Any, app: FakeApp, erro
     assert said.code == code
     found = said.json()["error"]
     assert set(found) == {"code", "message"}
-    assert found["code"] == getattr(error, "code", "internal_error")
+    assert found["code"] == getattr(error, "code", "os_error" if isinstance(error, OSError) else "internal_error")
     assert "Traceback" not in said.err
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -89,6 +90,18 @@ def test_groups_of_workers_that_are_gone_are_swept() -> None:
     finally:
         for group in groups:
             group.remove()
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "local"])
+async def test_a_full_disk_is_said_as_what_it_is(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "cgroups")
+
+    monkeypatch.setattr("capataz.sandbox.owner.Owner.note_cgroups", full)
+    monkeypatch.setattr("capataz.sandbox.cgroup.make", lambda name: cgroup.Cgroup(2, {}))
+    with pytest.raises(SandboxUnavailable, match="No space left"):
+        await make_sandbox(backend, runtime_dir=tmp_path).start(SandboxSpec(workspace=None))
+    assert not list(tmp_path.glob("sandbox/*/session-*"))
 
 
 async def test_sixteen_sessions_at_once(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ BAD = {
     "mysql://me:hunter2@host/db": "is no PostgreSQL URL; write CAPATAZ_DATABASE_URL as",
     "postgresql://me:hunter2@[bad/db": "is no PostgreSQL URL",
     "nonsense": "is no PostgreSQL URL",
-    "postgresql://me:hunter2@127.0.0.1:1/db": "cannot reach PostgreSQL at 127.0.0.1:1/db",
+    "postgresql://me:hunter2@127.0.0.1:1/db": "Connection refused",
     "postgresql://me:hunter2@no.such.host.invalid/db": "cannot reach PostgreSQL at no.such.host.invalid",
     "postgresql://me:hunter2@/db?host=/nowhere": "cannot reach PostgreSQL at /nowhere",
     "host=127.0.0.1 port=1 password=hunter2 dbname=db": "cannot reach PostgreSQL at 127.0.0.1:1/db",
@@ -37,6 +37,12 @@ async def test_a_url_that_does_not_work_is_one_line_without_the_password(tmp_pat
     said = str(caught.value)
     assert BAD[url] in said and "\n" not in said and "hunter2" not in said
     assert time.monotonic() - began < 15, "no half minute of retries for a mistake"
+
+
+async def test_a_server_that_refuses_is_quoted_with_its_message_not_with_its_context(store: Store) -> None:
+    for statement in ("SELECT 1 FROM no_such_table", "DO $$ BEGIN RAISE EXCEPTION 'no_such_table'; END $$"):
+        with pytest.raises(StoreUnavailable, match=r"refuses: .*no_such_table"):
+            await store.database.run(lambda connection, sql=statement: connection.execute(sql))
 
 
 def test_passwords_are_masked() -> None:

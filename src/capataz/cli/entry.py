@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from capataz.contracts.errors import CapatazError, ProgramLoadError, RunTakenOve
 
 WRONG_USE = 64
 INTERRUPTED = 130
+ENVIRONMENT = 3
+_WORLD = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
 
 
 def invoke(args: Sequence[str]) -> int:
@@ -61,7 +64,7 @@ def code_of(error: CapatazError) -> int:
     if isinstance(error, (UsageError, ProgramLoadError)):
         return WRONG_USE
     if isinstance(error, (RunTakenOver, StoreUnavailable)):
-        return 3
+        return ENVIRONMENT
     return exit_code("failed", error.code)
 
 
@@ -69,8 +72,8 @@ def _report(error: Exception, as_json: bool) -> int:
     if isinstance(error, CapatazError):
         code, name, message = code_of(error), error.code, str(error)
     elif isinstance(error, OSError) and error.errno is not None:
-        code, name = 1, "os_error"
-        message = f"{error.strerror}: {error.filename}" if error.filename else str(error)
+        code, name = ENVIRONMENT if error.errno in _WORLD else 1, "os_error"
+        message = f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror or error)
     else:
         code, name = 1, "internal_error"
         message = f"a mistake of Capataz itself: {type(error).__name__}: {error} (--debug shows where)"

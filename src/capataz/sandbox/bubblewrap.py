@@ -20,7 +20,7 @@ from capataz.contracts.errors import CapatazError, SandboxFailed, SandboxUnavail
 from capataz.contracts.sandbox import WORKSPACE, SandboxSpec, WorkspaceMount
 from capataz.sandbox import cgroup, mounts, program, seccomp, system
 from capataz.sandbox.disk import Gauge
-from capataz.sandbox.owner import Owner, owner, remove_tree
+from capataz.sandbox.owner import Owner, owner, remove_tree, set_up
 from capataz.sandbox.processes import ended, open_pidfd, reap, signal_pidfd
 from capataz.sandbox.session import HelperSession, Started
 
@@ -76,13 +76,14 @@ class BubblewrapSandbox:
     async def start(self, spec: SandboxSpec) -> HelperSession:
         """See the port."""
         _check_machine()
-        place = owner(self._runtime_dir)
-        start = _Start(place, place.session(), spec, self._runtime_dir)
-        try:
-            return await start.run()
-        except BaseException:
-            await asyncio.shield(start.end())
-            raise
+        with set_up(self._runtime_dir):
+            place = owner(self._runtime_dir)
+            start = _Start(place, place.session(), spec, self._runtime_dir)
+            try:
+                return await start.run()
+            except BaseException:
+                await asyncio.shield(start.end())
+                raise
 
 
 def _check_machine() -> None:

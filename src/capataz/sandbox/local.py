@@ -16,7 +16,7 @@ from capataz.contracts.errors import SandboxFailed, SandboxUnavailable
 from capataz.contracts.sandbox import WORKSPACE, SandboxSpec
 from capataz.sandbox import cgroup, program, system
 from capataz.sandbox.disk import Gauge
-from capataz.sandbox.owner import Owner, owner, remove_tree
+from capataz.sandbox.owner import Owner, owner, remove_tree, set_up
 from capataz.sandbox.processes import ended, reap
 from capataz.sandbox.session import HelperSession, Started
 
@@ -42,13 +42,14 @@ class LocalSandbox:
     async def start(self, spec: SandboxSpec) -> HelperSession:
         """See the port. Overlays, hidden paths, further mounts and forwarded ports need namespaces: refused."""
         _check(spec)
-        place = owner(self._runtime_dir)
-        start = _Start(place, place.session(), spec, self._runtime_dir)
-        try:
-            return await start.run()
-        except BaseException:
-            await asyncio.shield(start.end())
-            raise
+        with set_up(self._runtime_dir):
+            place = owner(self._runtime_dir)
+            start = _Start(place, place.session(), spec, self._runtime_dir)
+            try:
+                return await start.run()
+            except BaseException:
+                await asyncio.shield(start.end())
+                raise
 
 
 def _check(spec: SandboxSpec) -> None:

@@ -9,6 +9,8 @@ import atexit
 import fcntl
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from capataz.contracts.errors import SandboxUnavailable
@@ -64,6 +66,15 @@ def owner(runtime_dir: Path) -> Owner:
         except OSError as error:
             raise SandboxUnavailable(f"the runtime folder {runtime_dir} cannot be used: {error.strerror}") from None
     return found
+
+
+@contextmanager
+def set_up(runtime_dir: Path) -> Iterator[None]:
+    """A machine that cannot hold one more session (its disk is full, its descriptors are used up) is ``SandboxUnavailable``."""
+    try:
+        yield
+    except OSError as error:
+        raise SandboxUnavailable(f"no sandbox can be set up in {runtime_dir}: {error.strerror or error}") from None
 
 
 def remove_stale(base: Path) -> None:

@@ -46,7 +46,14 @@ def where(parts: dict[str, Any]) -> str:
 
 def reason(error: BaseException, parts: dict[str, Any]) -> str:
     """One line of a driver's error, without the password."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    line = masked(lines[-1] if lines else type(error).__name__)
+    line = masked(_primary(error) or type(error).__name__)
     secret = str(parts.get("password") or "")
     return line.replace(secret, "***") if len(secret) > 2 else line
+
+
+def _primary(error: BaseException) -> str:
+    """What went wrong: of a server's error its message without place and context, of libpq's the last attempt without its question."""
+    said = getattr(getattr(error, "diag", None), "message_primary", None)
+    lines = [line.strip() for line in str(said or error).splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith("Is the server running")]
+    return " ".join(lines) if said else "".join(lines[-1:])
