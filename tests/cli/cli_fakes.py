@@ -156,6 +156,28 @@ class FakeApp:
     async def prepare_resume(self, run_id: str, *, with_file: Path | None, accept_orphans: bool = False) -> None:
         self._called("prepare_resume", run_id, with_file)
 
+    async def plan(self, run_id: str, *, with_file: str | None) -> dict[str, Any]:
+        self._called("plan", run_id, with_file)
+        agent = {"key": "agent:a#0.0", "kind": "agent", "name": "a", "agent": "s/a", "site": "f.py:3"}
+        return {
+            "run_id": run_id, "complete": True, "error": None, "reused": [{**agent, "usd": "0.25"}],
+            "run": [{**agent, "why": "changed", "estimate_usd": "0.5", "basis": "same name", "recorded_calls": 0}],
+            "orphans": [{"key": "step:d#0.0", "kind": "step", "name": "d", "status": "ok", "external": True, "certain": True}],
+            "undecided": [], "price": {"saved_usd": "0.25", "estimate_usd": "0.5", "unknown": 0, "at_least": False}, "with": with_file,
+        }
+
+    async def fork(self, run_id: str, key: str) -> str:
+        self._called("fork", run_id, key)
+        self.journal.runs["r1123456789abcdef"] = run_record(run_id="r1123456789abcdef", parent_run=run_id)
+        return "r1123456789abcdef"
+
+    async def resolve(self, run_id: str, key: str, decision: dict[str, Any]) -> None:
+        self._called("resolve", run_id, key, decision)
+
+    async def topup(self, run_id: str, amounts: dict[str, str], *, scope: str | None) -> str:
+        self._called("topup", run_id, amounts, scope)
+        return scope or ""
+
     async def gc(self) -> dict[str, Any]:
         return {"removed": ["x"], "freed_bytes": 3, "kept": 0}
 

@@ -30,13 +30,13 @@ class Checked:
     def __init__(self, limits: dict[str, dict[str, int]]) -> None:
         self.accounts = Accounts(lambda *_: None)
         self.limits = limits
-        for name, given in limits.items():
-            self.accounts.limit(name, given)
+        for name, amounts in limits.items():
+            self.accounts.limit(name, amounts)
 
     def check(self) -> None:
-        for name, given in self.limits.items():
+        for name, amounts in self.limits.items():
             account = self.accounts._accounts[name]  # pyright: ignore[reportPrivateUsage]
-            for dimension in given:
+            for dimension in amounts:
                 reserved = sum((DIMENSIONS[dimension](u) for u in account.reserved.values()), Decimal(0))
                 used = DIMENSIONS[dimension](account.used)
                 assert used + reserved <= account.limit(dimension), (name, dimension)

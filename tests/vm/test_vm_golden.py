@@ -21,7 +21,7 @@ def test_there_are_some() -> None:
 
 @pytest.mark.parametrize("file", GOLDEN, ids=lambda file: file.stem)
 async def test_a_kept_journal_replays(file: Path) -> None:
-    golden = json.loads(file.read_text())
+    golden = json.loads(file.read_text())  # noqa: ASYNC240
     run = await replay(golden)
     assert (run.state, run.result, run.reason) == (golden["run"]["state"], golden["run"]["result"], golden["run"]["reason"])
 

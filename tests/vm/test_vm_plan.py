@@ -80,6 +80,7 @@ async def test_orphans_are_certain_when_the_end_is_reached(tmp_path: Path) -> No
         run = await lab.run(f"{chains(tmp_path, 'before')}:chains", 3)
         plan = await lab.plan(run.run_id, chains(tmp_path, "after", items="[0, 2]"))
     assert plan["complete"] and plan["run"] == [] and plan["undecided"] == []
+    assert all(o["certain"] for o in plan["orphans"])
     assert sorted(o["name"] for o in plan["orphans"]) == ["", "first", "second"] and plan["price"]["saved_usd"] == "2.0"
 
 
@@ -89,3 +90,29 @@ async def test_what_waits_for_a_result_is_undecided(tmp_path: Path) -> None:
         plan = await lab.plan(run.run_id, chains(tmp_path, "after", top='await run("new", prompt="new")'))
     assert not plan["complete"] and plan["orphans"] == [] and len(plan["undecided"]) == 9
     assert [(item["name"], item["why"]) for item in plan["run"]] == [("new", "new")] and plan["price"]["at_least"]
+
+
+SEQUENCE = """
+from capataz import program, run, step
+
+def deploy(to: str) -> str:
+    return to
+
+@program
+async def sequence() -> str:
+    a = await run("a", prompt="a")
+    {step}
+    b = await run("b", prompt={b})
+    return b.text + (await run("c", prompt=b.text)).text
+"""
+
+
+async def test_a_program_that_came_past_an_effect_has_probably_orphaned_it(tmp_path: Path) -> None:
+    before, after = tmp_path / "before.py", tmp_path / "after.py"
+    before.write_text(SEQUENCE.format(step='await step("deploy", deploy, "production", idempotent=False)', b='"b"'))
+    after.write_text(SEQUENCE.format(step="pass", b='"other"'))
+    async with open_lab(lambda call: f"<{call.prompt}>") as lab:
+        run = await lab.run(f"{before}:sequence")
+        plan = await lab.plan(run.run_id, after)
+    assert [(o["name"], o["external"], o["certain"]) for o in plan["orphans"]] == [("deploy", True, False), ("b", False, False)]
+    assert [item["name"] for item in plan["undecided"]] == ["c"] and plan["run"][0]["why"] == "changed"

@@ -31,6 +31,7 @@ def run_lines(summary: dict[str, Any]) -> Iterator[str]:
     if promotion := summary["promotion"]:
         yield f"promoted  {clean(promotion['ref'])} {_short(promotion['old'])} -> {_short(promotion['new'])}"
     yield from result_lines(summary["result"])
+    yield from (f"orphan    {clean(key)}" for key in summary["orphans"])
     yield usage_line(summary["usage"])
 
 

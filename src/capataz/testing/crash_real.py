@@ -65,6 +65,8 @@ class RealSweep:
         self._chance = random.Random(seed)
         self._say = say
         self._cases = 0
+        self._given_up = False
+        self._process: subprocess.Popen[str] | None = None
         self._expected: dict[str, Any] = {}
         self._compare_result = case.compare_result
 
@@ -73,11 +75,25 @@ class RealSweep:
     def _capataz(self, *args: str, **env: str) -> Outcome:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("CAPATAZ_")}
         kept |= {"CAPATAZ_HOME": str(self._home), "CAPATAZ_SCRIPT_LOG": str(self._log), **env}
-        done = subprocess.run(
-            [sys.executable, "-m", "capataz.cli.main", *args], env=kept, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=PATIENCE_S, check=False,
+        if self._given_up and args[:2] != ("db", "stop"):
+            raise InterruptedError("the sweep was given up")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "capataz.cli.main", *args], env=kept, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
         )
-        return Outcome(done.returncode, done.stdout, done.stderr)
+        try:
+            out, err = self._process.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            out, err = self._process.communicate()
+            err += f"\nno end within {PATIENCE_S:g} s"
+        return Outcome(self._process.returncode, out, err)
+
+    def give_up(self) -> None:
+        """From another thread: the present command is killed, and ``run`` raises ``InterruptedError``."""
+        self._given_up = True
+        if self._process is not None:
+            self._process.kill()
 
     def stop(self) -> None:
         """Ends the database server."""

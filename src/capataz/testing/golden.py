@@ -18,7 +18,18 @@ from typing import Any
 
 from capataz.contracts.canonical import JsonValue, to_json
 from capataz.contracts.errors import UsageError
-from capataz.contracts.journal import Batch, EffectCompleted, EffectRequested, EffectRow, Holder, Journal, NewRun, RunRecord, RunUpdate, Usage
+from capataz.contracts.journal import (
+    Batch,
+    EffectCompleted,
+    EffectRequested,
+    EffectRow,
+    Holder,
+    Journal,
+    NewRun,
+    RunRecord,
+    RunUpdate,
+    Usage,
+)
 from capataz.testing.crash_sweep import echo
 from capataz.testing.fake_agents import FakeCall
 from capataz.testing.lab import Lab, open_lab

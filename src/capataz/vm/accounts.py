@@ -193,9 +193,10 @@ class Accounts:
         found: tuple[str, str, bool] | None = None
         for name in path:
             account = self._accounts[name]
-            if (dimension := account.over(usage, with_reserved=False)) is not None:
-                if dimension != "sandbox_s" or account.spent(dimension) >= account.limit(dimension):
-                    return name, dimension, True
+            dimension = account.over(usage, with_reserved=False)
+            granted_less = dimension == "sandbox_s" and account.spent(dimension) < account.limit(dimension)
+            if dimension is not None and not granted_less:
+                return name, dimension, True
             if found is None and (dimension := account.over(usage, with_reserved=True)) is not None:
                 found = (name, dimension, False)
         return found

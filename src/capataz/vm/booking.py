@@ -53,8 +53,9 @@ class Booking:
         """Ends what runs inside when the running time or the granted sandbox time is used up. Raises ``BudgetExhausted``."""
         wall = self._run.accounts.wall_left(self.account)
         limit = min((left for left in (wall, sandbox_s) if left is not None), default=None)
+        timer = asyncio.timeout(limit)
         try:
-            async with asyncio.timeout(limit) as timer:
+            async with timer:
                 yield
         except TimeoutError:
             if not timer.expired():

@@ -105,7 +105,8 @@ class _DryProgram:
                 if item is None:
                     return None
                 self._now = max(self._now, item["now"])
-                frame = await pipe.send_deliveries([item])
+                pipe.deliver([item])
+                frame = await pipe.batch()
 
     async def _admit(self, frame: dict[str, Any]) -> None:
         for request in frame.get("requests", ()):
@@ -207,7 +208,9 @@ async def _told(run: DryRun, rows: list[EffectRow], record: RunRecord) -> dict[s
     plan = run.plan
     asked = [_as_row(a, record.generation + 1) for a in (*plan.reused, *plan.run)]
     lost = await orphans(asked, rows, run.large)
-    lost_json = [{**_place(row), "external": await is_external(row, run.large)} for row in lost]
+    gone = [row for row in lost if plan.ended or _passed(row, plan.run, rows)]
+    lost_json = [{**_place(row), "external": await is_external(row, run.large), "certain": plan.ended} for row in gone]
+    undecided = [_place(row) for row in lost if row not in gone]
     prices = _Prices(rows)
     would_run = [{**_shown(a), "why": _why(a, rows), **prices.estimate(a)} for a in plan.run]
     saved = sum((prices.spent(a.row) for a in plan.reused if a.row is not None), Decimal(0))
@@ -218,8 +221,8 @@ async def _told(run: DryRun, rows: list[EffectRow], record: RunRecord) -> dict[s
         "error": plan.error.to_json() if plan.error is not None else None,
         "reused": [{**_shown(a), "usd": str(prices.spent(a.row)) if a.row is not None else "0"} for a in plan.reused],
         "run": would_run,
-        "orphans": lost_json if plan.ended else [],
-        "undecided": [] if plan.ended else lost_json,
+        "orphans": lost_json,
+        "undecided": undecided,
         "price": {
             "saved_usd": str(saved),
             "estimate_usd": str(sum(known, Decimal(0))),
@@ -248,6 +251,21 @@ def _shown(asked: Asked) -> dict[str, Any]:
 
 def _place(row: EffectRow) -> dict[str, Any]:
     return {"key": row.key, "kind": row.kind, "name": row.name, "status": row.status}
+
+
+def _passed(row: EffectRow, waiting: list[Asked], rows: list[EffectRow]) -> bool:
+    """Whether the program has come past the place of an old effect without asking for it: it waits for what took its place, or
+    for what came later in the same scope."""
+    for asked in waiting:
+        identity = asked.identity
+        if identity.scope != row.scope:
+            continue
+        if (identity.kind, identity.name) == (row.kind, row.name):
+            return True
+        later = [r for r in rows if (r.scope, r.kind, r.name, r.parent) == (identity.scope, identity.kind, identity.name, row.parent)]
+        if any((r.request_no or 0) > (row.request_no or 0) for r in later):
+            return True
+    return False
 
 
 def _why(asked: Asked, rows: list[EffectRow]) -> str:

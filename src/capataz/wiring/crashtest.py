@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -53,12 +54,6 @@ async def _in_memory(request: CrashtestRequest, say: Callable[[str], None]) -> d
 
 
 async def _real(request: CrashtestRequest, say: Callable[[str], None]) -> dict[str, Any]:
-    import asyncio
-
-    return await asyncio.to_thread(_sweep, request, say)
-
-
-def _sweep(request: CrashtestRequest, say: Callable[[str], None]) -> dict[str, Any]:
     from capataz.testing.crash_real import Case, RealSweep
 
     with ExitStack() as stack:
@@ -70,10 +65,13 @@ def _sweep(request: CrashtestRequest, say: Callable[[str], None]) -> dict[str, A
         else:
             case = Case(lambda _: _plain(request))
         sweep = RealSweep(case, folder, seed=request.seed, say=say)
+        working = asyncio.ensure_future(asyncio.to_thread(sweep.run, request.max_points))
         try:
-            return sweep.run(request.max_points).to_json()
+            return (await asyncio.shield(working)).to_json()
         finally:
-            sweep.stop()
+            sweep.give_up()
+            await asyncio.gather(working, return_exceptions=True)
+            await asyncio.to_thread(sweep.stop)
 
 
 def _plain(request: CrashtestRequest) -> list[str]:

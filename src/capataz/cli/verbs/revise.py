@@ -43,7 +43,7 @@ def plan_lines(made: dict[str, Any]) -> Iterator[str]:
     """The plan as a table, what is run first."""
     rows = [["run", _what(item), item["why"], _usd(item.get("estimate_usd"))] for item in made["run"]]
     rows += [["reuse", _what(item), "", _usd(item["usd"])] for item in made["reused"]]
-    rows += [["orphan", _what(item), "took effect outside" if item["external"] else "", ""] for item in made["orphans"]]
+    rows += [["orphan", _what(item), _lost(item), ""] for item in made["orphans"]]
     rows += [["open", _what(item), "reused if it is asked for again", ""] for item in made["undecided"]]
     yield from table(rows, ["PLAN", "EFFECT", "WHY", "USD"])
     price = made["price"]
@@ -58,6 +58,11 @@ def plan_lines(made: dict[str, Any]) -> Iterator[str]:
 
 def _what(item: dict[str, Any]) -> str:
     return f"{item['kind']} {item.get('agent') or item['name']}".strip()
+
+
+def _lost(item: dict[str, Any]) -> str:
+    said = ["took effect outside"] if item["external"] else []
+    return ", ".join(said if item["certain"] else [*said, "unless it is asked for later"])
 
 
 def _usd(amount: Any) -> str:
