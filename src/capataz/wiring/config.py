@@ -42,8 +42,9 @@ def home_folder() -> Path:
 
 
 def _made(home: Path) -> Path:
+    """A new home is closed to others, since it holds copies of sources. Root's is not: its database may run as another user."""
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(parents=True, exist_ok=True, mode=0o700 if os.geteuid() else 0o755)
     except OSError as error:
         raise UsageError(f"CAPATAZ_HOME {home} cannot be used: {error.strerror or error}; set CAPATAZ_HOME to a folder that you may write") from None
     if not os.access(home, os.W_OK | os.X_OK):
