@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from capataz.contracts.faults import POINTS
-from capataz.testing.crash_sweep import SweepReport, Violation
+from capataz.testing.crash_sweep import SweepReport, Violation, chosen
 from capataz.testing.samples import sample
 
 PATIENCE_S = 300.0
@@ -62,6 +62,7 @@ class RealSweep:
         self._folder = folder
         self._home = folder / "home"
         self._log = folder / "script.jsonl"
+        self._seed = seed
         self._chance = random.Random(seed)
         self._say = say
         self._cases = 0
@@ -104,9 +105,8 @@ class RealSweep:
     def run(self, max_points: int) -> SweepReport:
         report = SweepReport()
         counts = self._reference()
-        places = [(point, n) for point, count in sorted(counts.items()) for n in range(1, count + 1)]
-        report.points = len(places)
-        for place, (point, n) in enumerate(self._chosen(places, max_points)):
+        report.points = sum(counts.values())
+        for place, (point, n) in enumerate(chosen(counts, max_points, self._seed)):
             again = f"{self._chance.choice(AGAIN)}:{self._chance.randint(1, 3)}"
             crashes, second, wrong = self._one(f"{point}:{n}", again)
             report.crashes += crashes
@@ -114,18 +114,6 @@ class RealSweep:
             report.violations += [Violation(point, n, second, what) for what in wrong]
             self._say(f"{place + 1}: {point}:{n}" + (f", then {second}" if second else "") + ("" if not wrong else f"  VIOLATION {wrong}"))
         return report
-
-    def _chosen(self, places: list[tuple[str, int]], most: int) -> list[tuple[str, int]]:
-        """At most so many; every point once before any twice."""
-        if not most or len(places) <= most:
-            return places
-        shuffled = self._chance.sample(places, len(places))
-        seen: Counter[str] = Counter()
-        ranked: list[tuple[int, int, tuple[str, int]]] = []
-        for order, place in enumerate(shuffled):
-            ranked.append((seen[place[0]], order, place))
-            seen[place[0]] += 1
-        return sorted(place for _, _, place in sorted(ranked)[:most])
 
     def _reference(self) -> Counter[str]:
         """Undisturbed, twice: what comes out, whether that is the same each time, and which points are reached how often."""
@@ -181,6 +169,7 @@ class RealSweep:
         second = self._capataz("resume", run_id, "--json", CAPATAZ_FAULT=again)
         repeats = self._repeats(completed, lines)
         completed, lines = self._completed(run_id), self._lines()
+        self._capataz("resume", run_id, "--json")  # also of a finished run: it removes what a kill left behind
         told = self._told(self._finish(run_id), folder)
         repeats += self._repeats(completed, lines)
         killed_again = second.code == KILLED

@@ -74,6 +74,16 @@ async def sweep(
     return await _Sweep(lab, program, input, judge, options).run(max_points, seed, stride, say)
 
 
+def chosen(counts: Counter[str], most: int, seed: int) -> list[tuple[str, int]]:
+    """(point, which time it is reached), at most so many (0: all): every point once before any twice, in an order of the seed."""
+    def rank(point: str, number: int) -> str:
+        return digest([seed, point, number])
+
+    queues = {point: sorted(range(1, count + 1), key=lambda n, p=point: rank(p, n)) for point, count in sorted(counts.items())}
+    ranked = [(turn, rank(point, n), point, n) for point, numbers in queues.items() for turn, n in enumerate(numbers)]
+    return sorted((point, n) for _, _, point, n in sorted(ranked)[: most or None])
+
+
 class _Sweep:
     def __init__(self, lab: Lab, program: str, input: Any, judge: Judge | None, options: dict[str, Any]) -> None:
         self._lab = lab
@@ -83,50 +93,49 @@ class _Sweep:
         self._options = options
         self._report = SweepReport()
         self._expected: tuple[Any, ...] = ()
+        self._counts: Counter[str] = Counter()
         self._compare_result = True
 
     async def run(self, max_points: int, seed: int, stride: int, say: Callable[[str], None]) -> SweepReport:
         await self._reference()
-        numbers = list(range(1, self._report.points + 1, stride))
-        chance = random.Random(seed)
-        if max_points and len(numbers) > max_points:
-            numbers = sorted(chance.sample(numbers, max_points))
-        for place, number in enumerate(numbers):
-            await self._case(number, random.Random(f"{seed}/{number}").randint(1, AGAIN_WITHIN))
+        places = chosen(self._counts, max_points, seed)[::stride]
+        for place, (point, number) in enumerate(places):
+            await self._case(place + 1, point, number, random.Random(f"{seed}/{point}/{number}").randint(1, AGAIN_WITHIN))
             if place % 20 == 19:
-                say(f"{place + 1} of {len(numbers)} points, {self._report.crashes} crashes, {len(self._report.violations)} violations")
+                say(f"{place + 1} of {len(places)} points, {self._report.crashes} crashes, {len(self._report.violations)} violations")
         return self._report
 
     async def _reference(self) -> None:
         """Two undisturbed runs: what must come out, and how many points there are."""
         first, count = await self._undisturbed(0)
         second, _ = await self._undisturbed(-1)
-        self._report.points = count
+        self._report.points = sum(count.values())
+        self._counts = count
         self._expected = (first.state, first.outcome, (first.reason or {}).get("code"), first.result)
         self._compare_result = first.result == second.result
 
-    async def _undisturbed(self, number: int) -> tuple[RunRecord, int]:
+    async def _undisturbed(self, number: int) -> tuple[RunRecord, Counter[str]]:
         run_id = await self._lab.start(self._program, self._input(number), **self._options)
         faults = Crash(0)
         await self._lab.crash(run_id, 0, faults=faults, parking=STAY)
-        return await self._finish(run_id), faults.reached
+        return await self._finish(run_id), faults.counts
 
     async def _finish(self, run_id: str) -> RunRecord:
         """Drives the run to its end; every question is answered with its first option."""
         run = await self._lab.journal.get_run(run_id)
         for _ in range(ROUNDS):
-            if run.state in FINAL_STATES:
-                return run
             for ask in await self._lab.journal.asks(run_id=run_id):
                 value = ask.options[0] if ask.options else sample(ask.schema) if ask.schema else "yes"
                 await self._lab.journal.answer(ask.ask_id, value, by="sweep", channel="sweep", at=self._lab.clock.now())
-            run = await self._lab.drive(run_id, parking=STAY)
+            run = await self._lab.drive(run_id, parking=STAY)  # also a finished one: it removes what a kill left behind
+            if run.state in FINAL_STATES:
+                break
         return run
 
-    async def _case(self, number: int, again: int) -> None:
-        given = self._input(number)
+    async def _case(self, case: int, point: str, number: int, again: int) -> None:
+        given = self._input(case)
         run_id = await self._lab.start(self._program, given, **self._options)
-        where = await self._lab.crash(run_id, number, parking=STAY)
+        where = await self._lab.crash(run_id, number, faults=Crash(number, point), parking=STAY)
         if where is None:
             return
         completed, made = await self._calls(run_id), len(self._lab.harness.calls)

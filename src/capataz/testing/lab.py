@@ -6,6 +6,7 @@ The program runs as everywhere, in a program process of its own; only what lies 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -65,11 +66,14 @@ class NoCoding:
 class Crash(Faults):
     """Stops the worker at the ``number``th fault point that is reached, as a kill would: nothing is written any more.
 
-    ``number`` 0: never; ``reached`` then counts the points.
+    ``number`` 0: never; ``reached`` then counts the points. ``point``: only this one is counted, which another timing of the
+    rest does not move.
     """
 
-    def __init__(self, number: int = 0) -> None:
+    def __init__(self, number: int = 0, point: str | None = None) -> None:
         self.reached = 0
+        self.counts: Counter[str] = Counter()
+        self._point = point
         self.where: str | None = None
         self.journal: _Mortal | None = None
         self.stop: Callable[[], object] = lambda: None
@@ -77,7 +81,8 @@ class Crash(Faults):
 
     def reach(self, point: str) -> None:
         self.reached += 1
-        if self.reached == self._number:
+        self.counts[point] += 1
+        if self._number and self._number == (self.reached if self._point is None else self.counts[point] if point == self._point else 0):
             self.where = point
             if self.journal is not None:
                 self.journal.dead = True
