@@ -40,6 +40,14 @@ class Identities:
         return Identity(scope, kind, name, input_digest, ordinal)
 
 
+def child_scope(child: Identity) -> str:
+    """The scope of a child program's own effects: of its name for people, and of its own for keys, since two children of one
+    name may ask for the same."""
+    ordinal = f".{child.ordinal}" if child.ordinal else ""
+    part = f"{child.name}{ordinal}".replace("/", "_") + f"/~{child.input_digest[:8]}"
+    return f"{child.scope}/{part}" if child.scope else part
+
+
 def sub_key(parent: str, kind: str, name: str, input_digest: str, ordinal: int = 0) -> str:
     """The key of an agent's sub-effect: its place in the conversation and the digest of what was asked."""
     return f"{parent}>{kind}:{name}#{input_digest[:SHOWN_DIGEST]}.{ordinal}"

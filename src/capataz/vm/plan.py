@@ -15,8 +15,9 @@ from capataz.contracts.canonical import JsonValue, digest
 from capataz.contracts.errors import CapatazError, error_from_json
 from capataz.contracts.journal import EffectRow, RunRecord
 from capataz.vm import effects as performers
+from capataz.vm.effects import loaded
 from capataz.vm.history import History
-from capataz.vm.keys import Identities, Identity, agent_name
+from capataz.vm.keys import Identities, Identity, agent_name, child_scope, sub_key
 from capataz.vm.large import LargeValues
 from capataz.vm.orphans import is_external, orphans
 from capataz.vm.pipe import Pipe, ProcessDied
@@ -75,9 +76,8 @@ class DryRun:
         row = self.history.reusable.get(identity.key)
         if row is None or identity.kind != "child":
             return row
-        source = digest(args["files"]) if args.get("files") else self.record.source_digest
         kept = await self.large.inward(row.input)
-        return row if isinstance(kept, dict) and kept.get("source") == source else None
+        return row if isinstance(kept, dict) and kept.get("source") == self.record.source_digest else None
 
 
 class _DryProgram:
@@ -159,13 +159,14 @@ class _DryProgram:
     async def _enter(self, asked: Asked) -> dict[str, Any] | None:
         """A child whose result is not recorded, or not of these sources: its own effects may be."""
         run, identity = self._run, asked.identity
-        ordinal = f".{identity.ordinal}" if identity.ordinal else ""
-        part = f"{identity.name}{ordinal}".replace("/", "_")
-        scope = f"{identity.scope}/{part}" if identity.scope else part
         start = {**self._start, "ref": asked.input["program"], "input": asked.input["input"], "now": self._now}
-        if asked.args.get("files"):
-            start["files"] = asked.args["files"]
-        frame = await _DryProgram(run, scope, {k: v for k, v in start.items() if k not in ("t", "scope", "path")}).drive()
+        if asked.args.get("loaded"):
+            pin = run.history.finished(sub_key(identity.key, loaded.KIND, start["ref"], digest(start["ref"])))
+            if pin is None:
+                run.plan.run.append(asked)     # a file that was never read: its program is found when it runs
+                return None
+            start["ref"], start["files"] = pin.result["ref"], await run.ports.journal.get_source(pin.result["digest"])
+        frame = await _DryProgram(run, child_scope(identity), {k: v for k, v in start.items() if k not in ("t", "scope", "path")}).drive()
         if frame is None:
             run.plan.run.append(asked)
             return None

@@ -257,10 +257,11 @@ class Run:
         )
         asks = await self.ports.journal.asks(run_id=self.run_id)
         closed = tuple((ask.ask_id, "cancelled") for ask in asks)
+        timers = tuple(await self.ports.journal.timers(self.run_id))
         data = {"state": update.state, "outcome": update.outcome, "reason": update.reason}
         update = _with_end(update, at)
         await self.committer.durable(
-            Part(Batch(completed=rows, asks_closed=closed, inbox_done=self.inbox.taken(), run=update), (("run.ended", None, data),))
+            Part(Batch(completed=rows, asks_closed=closed, inbox_done=inbox, timers_done=timers, run=update), (("run.ended", None, data),))
         )
         self.ports.faults.reach("run.end.after")
         await self._clean_up()

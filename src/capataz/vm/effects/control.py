@@ -9,6 +9,7 @@ from capataz.contracts.errors import CapatazError, ChildFailed
 from capataz.contracts.journal import Batch
 from capataz.vm.committer import Part
 from capataz.vm.effect import Done, Effect
+from capataz.vm.keys import child_scope
 from capataz.vm.effects.loaded import sources_of_child
 
 if TYPE_CHECKING:
@@ -47,9 +48,7 @@ async def perform_child(run: Run, effect: Effect) -> Done:
     """A program as a child: a process and an order of its own, in the same run and journal."""
     from capataz.vm.instance import Instance
 
-    ordinal = f".{effect.identity.ordinal}" if effect.identity.ordinal else ""
-    part = f"{effect.name}{ordinal}".replace("/", "_")
-    scope = f"{effect.scope}/{part}" if effect.scope else part
+    scope = child_scope(effect.identity)
     ref, files = await sources_of_child(run, effect)
     start: dict[str, Any] = {
         "ref": ref, "files": files, "input": effect.input["input"],
