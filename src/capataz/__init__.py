@@ -8,6 +8,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # type checkers know the name; `typing` itself would cost 20 ms
 
 if TYPE_CHECKING:
+    from capataz.vm.epochs import loop
     from capataz.vm.handle import Handle
     from capataz.vm.limits import Budget, budget
     from capataz.vm.migrations import migrate
@@ -27,7 +28,7 @@ _HOMES = {
     "LoadedProgram": "program", "Program": "program", "load": "program", "program": "program", "AgentResult": "results",
     "Answer": "results", "Failure": "results", "Message": "results", "scope": "scopes", "artifact": "verbs",
     "State": "states", "state": "states", "Transitions": "staterules", "migrate": "migrations", "checkpoint": "verbs", "now": "verbs",
-    "sleep": "verbs", "step": "verbs",
+    "loop": "epochs", "sleep": "verbs", "step": "verbs",
 }  # fmt: skip
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "checkpoint",
     "fan_out",
     "load",
+    "loop",
     "messages",
     "migrate",
     "now",

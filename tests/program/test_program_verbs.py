@@ -39,6 +39,7 @@ async def test_agent_request(zygote: Zygote) -> None:
         (request,) = (await rehearsal.start("audit:main", files(body)))["requests"]
         assert request == {
             "no": 0,
+            "n": 0,
             "after": 0,
             "kind": "agent",
             "scope": "",

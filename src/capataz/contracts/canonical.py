@@ -22,9 +22,20 @@ from capataz.contracts.errors import ValueNotSerializable
 JsonValue = Any  # None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]
 
 
+_ATOMS = frozenset({str, int, bool, type(None)})
+_LEAVES = _ATOMS | {float}
+
+
 def to_json(value: Any) -> JsonValue:
     """``value`` as plain JSON data. Raises ``ValueNotSerializable`` naming the type."""
-    if value is None or (isinstance(value, (bool, int, str)) and not isinstance(value, Enum)):
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    if kind is dict:  # what almost every value is made of comes first, and atoms need no call
+        return {k if type(k) is str else _key(k): v if type(v) in _ATOMS else to_json(v) for k, v in value.items()}
+    if kind is list:
+        return [v if type(v) in _ATOMS else to_json(v) for v in value]
+    if isinstance(value, (bool, int, str)) and not isinstance(value, Enum):
         return value
     if isinstance(value, Enum):
         return to_json(value.value)
@@ -76,10 +87,31 @@ def bytes_from_json(value: JsonValue) -> bytes:
     return base64.b64decode(value["b64"])
 
 
+def is_plain(value: Any) -> bool:
+    """Whether it is JSON data already: dicts with string keys, lists, strings, numbers, None, of just these types."""
+    kind = type(value)
+    if kind is dict:
+        for key, item in value.items():
+            if type(key) is not str or (type(item) not in _LEAVES and not is_plain(item)):
+                return False
+        return True
+    if kind is list:
+        return all(type(item) in _LEAVES or is_plain(item) for item in value)
+    return kind in _LEAVES
+
+
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
 def canonical_text(value: Any) -> str:
     """Canonical JSON as a string."""
     try:
-        return json.dumps(to_json(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        if is_plain(value):
+            try:
+                return _encode(value)
+            except ValueError:  # NaN, infinity, or a circle: said properly below
+                pass
+        return _encode(to_json(value))
     except RecursionError as error:
         raise ValueNotSerializable("the value is nested too deeply or refers to itself") from error
 

@@ -75,6 +75,7 @@ POINTS: dict[str, str] = {
     "step.after": "after a step's function ran, before it is journaled",
     "state.before": "before a state is written",
     "state.after": "after a state was written, before it is journaled",
+    "epoch.turn": "before an epoch of a loop is archived and the next one begins",
     "ask.before": "before a question is stored",
     "ask.after": "after a question is stored",
     "promote.before": "before the target ref is written",

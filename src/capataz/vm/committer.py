@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import Any
 
 from capataz.contracts.events import TYPES
 from capataz.contracts.faults import Faults
 from capataz.contracts.journal import Batch, Journal, Lease, NewEvent, RunUpdate
 
+NOTHING = Batch()
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """A piece of a batch whose events have no numbers yet: ``events`` holds (type, effect, data)."""
 
-    batch: Batch = field(default_factory=Batch)
+    batch: Batch = NOTHING
     events: tuple[tuple[str, str | None, dict[str, Any]], ...] = ()
 
 
@@ -34,51 +37,51 @@ class Committer:
         self._now = now
         self._faults = faults
         self._parts: list[Part] = []
-        self._done: asyncio.Future[None] | None = None
+        self._waiting: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
         self._broken: BaseException | None = None
         self.listeners: list[Callable[[NewEvent], None]] = []
 
-    def soon(self, part: Part) -> asyncio.Future[None]:
-        """Hands in a part; the future ends when it is durable."""
+    def soon(self, *parts: Part) -> None:
+        """Hands parts in; they are durable no later than what is handed in after them."""
         if self._broken is not None:
             raise self._broken
-        self._parts.append(part)
-        if self._done is None:
-            self._done = asyncio.get_running_loop().create_future()
-            self._done.add_done_callback(_retrieve)
+        self._parts += parts
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._pump())
-        return self._done
 
-    async def durable(self, part: Part) -> None:
-        """Hands in a part and waits until it is durable. Being cancelled does not take the part back."""
-        await asyncio.shield(self.soon(part))
+    async def durable(self, *parts: Part) -> None:
+        """Hands parts in and waits until they are durable. Being cancelled does not take them back."""
+        self.soon(*parts)
+        # A future for each: shielding a shared one costs more than the rest of this when a thousand wait for one commit.
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await future
 
     async def flush(self) -> None:
-        while self._done is not None or (self._task is not None and not self._task.done()):
-            if self._task is not None:
-                await asyncio.shield(self._task)
+        while self._task is not None and not self._task.done():
+            await asyncio.shield(self._task)
         if self._broken is not None:
             raise self._broken
 
     async def _pump(self) -> None:
-        while self._done is not None:
+        while self._parts:
             await asyncio.sleep(0)  # let everybody who is ready now join this commit
-            done, self._done = self._done, None
             parts, self._parts = self._parts, []
-            batch = self._assemble(parts)
-            if self._broken is not None:
-                self._fail(self._broken, done)
-                return
+            waiting, self._waiting = self._waiting, []
             try:
+                batch = self._assemble(parts)
+                if self._broken is not None:
+                    raise self._broken
                 self._faults.reach("journal.commit.before")
                 await self._journal.commit(self.lease, batch)
                 self._faults.reach("journal.commit.after")
             except BaseException as error:
-                self._fail(error, done)
+                self._fail(error, waiting)
                 return
-            done.set_result(None)
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
             for event in batch.events:
                 for listener in self.listeners:
                     listener(event)
@@ -88,23 +91,25 @@ class Committer:
         if self._broken is None:
             self._broken = error
 
-    def _fail(self, error: BaseException, done: asyncio.Future[None]) -> None:
+    def _fail(self, error: BaseException, waiting: list[asyncio.Future[None]]) -> None:
         self._broken = error
-        done.set_exception(error)
-        if self._done is not None:
-            self._done.set_exception(error)
-            self._done = None
+        self._parts.clear()
+        for future in (*waiting, *self._waiting):
+            if not future.done():
+                future.set_exception(error)
+        self._waiting.clear()
 
     def _assemble(self, parts: list[Part]) -> Batch:
-        merged: dict[str, Any] = {}
-        for name in _TUPLES:
-            merged[name] = tuple(item for part in parts for item in getattr(part.batch, name))
-        events = list(merged["events"])
+        merged: dict[str, list[Any]] = {}
         for part in parts:
-            for type, effect, data in part.events:
-                events.append(self._number(type, effect, data))
-        merged["events"] = tuple(events)
-        return Batch(**merged, run=_merge_updates([part.batch.run for part in parts if part.batch.run is not None]))
+            if part.batch is NOTHING:
+                continue
+            for name, items in zip(_TUPLES, _items(part.batch), strict=True):
+                if items:
+                    merged.setdefault(name, []).extend(items)
+        events = [*merged.pop("events", ()), *(self._number(*event) for part in parts for event in part.events)]
+        run = _merge_updates([part.batch.run for part in parts if part.batch.run is not None])
+        return Batch(**{name: tuple(items) for name, items in merged.items()}, events=tuple(events), run=run)
 
     def _number(self, type: str, effect: str | None, data: dict[str, Any]) -> NewEvent:
         if type not in TYPES:
@@ -114,11 +119,7 @@ class Committer:
 
 
 _TUPLES = [f.name for f in fields(Batch) if f.name != "run"]
-
-
-def _retrieve(future: asyncio.Future[None]) -> None:
-    if not future.cancelled():
-        future.exception()
+_items = attrgetter(*_TUPLES)
 
 
 def _merge_updates(updates: list[RunUpdate]) -> RunUpdate | None:

@@ -42,6 +42,12 @@ def generator() -> random.Random:
     return found
 
 
+def forget(place: str) -> None:
+    """Drops the generators of a scope that is over, and of all below it."""
+    for name in [name for name in _generators if name == place or name.startswith(f"{place}/")]:
+        del _generators[name]
+
+
 def isolate(runtime: Runtime, place: str) -> None:
     """Gives the present context a generator of its own: a callback must not use up the program's numbers."""
     _forced.set(_seeded(runtime.seed, f"callback {place}"))

@@ -13,6 +13,7 @@ from capataz.vm.keys import Identity
 
 if TYPE_CHECKING:
     from capataz.vm.instance import Instance
+    from capataz.vm.lanes import Lane
 
 
 def _set_event() -> asyncio.Event:
@@ -58,6 +59,8 @@ class Effect:
     site: str
     identity: Identity
     started_at: float
+    lane: Lane
+    n: int                                     # its number in its lane: what the journal knows it by
     cancelled: str | None = None
     ended: bool = False
     task: asyncio.Task[None] | None = None

@@ -53,7 +53,7 @@ def _taken(row: EffectRow, at: EffectRow, by_key: dict[str, EffectRow]) -> bool:
     if row.status != "ok":
         return False
     above = by_key.get(row.parent or "")
-    if above is not None and _taken(above, at, by_key):
+    if above is not None and above.kind != "loop" and _taken(above, at, by_key):
         return True
     if row.parent == at.parent and row.request_no is not None and at.request_no is not None:
         return row.delivery_no is not None and at.delivery_no is not None and row.delivery_no <= at.delivery_no

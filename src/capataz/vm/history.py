@@ -26,6 +26,7 @@ class History:
         self._turns: set[tuple[str, str]] = set()
         self._asked_before: dict[str, EffectRow] = {}
         self.reusable: dict[str, EffectRow] = {row.key: row for row in earlier if row.status == "ok"}
+        self._epochs = {row.parent: row for row in earlier if row.kind == "epoch" and row.status == "ok"}  # the newest of each loop
         for row in [*earlier, *rows]:
             if row.kind == "model" and row.parent is not None:
                 self._turns.add((row.parent, row.name))
@@ -53,6 +54,10 @@ class History:
 
     def program(self, parent: str | None) -> ProgramHistory:
         return self._programs[parent]
+
+    def epoch(self, loop: str | None) -> EffectRow | None:
+        """The epoch that a loop came to in an earlier generation."""
+        return self._epochs.get(loop)
 
     def finished(self, key: str) -> EffectRow | None:
         """The row with this key if its outcome stands: any outcome of this generation, a good one of an earlier."""

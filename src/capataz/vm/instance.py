@@ -15,7 +15,8 @@ from capataz.contracts.errors import EffectCancelled, NondeterminismError, error
 from capataz.contracts.journal import Batch, EffectCompleted, EffectRequested, EffectRow
 from capataz.vm.committer import Part
 from capataz.vm.effect import Completion, Done, Effect
-from capataz.vm.keys import Identities
+from capataz.vm.keys import Identity
+from capataz.vm.lanes import FIRST, Lane, epoch_identity, lane_rows
 from capataz.vm.pipe import Pipe
 
 if TYPE_CHECKING:
@@ -33,10 +34,16 @@ class Instance:
         self.parent = parent
         self.scope = scope
         self.effects: dict[int, Effect] = {}
+        self._open: dict[int, Effect] = {}         # those without an end: few, while a run may have many behind it
         self.idle = False
         self._start_frame = {"t": "start", "scope": scope, **start}
-        self._history = run.history.program(parent)
-        self._identities = Identities()
+        self._lanes: dict[int | None, Lane] = {None: Lane(parent, run.history.program(parent))}
+        self._recorded = {row.key: row for row in lane_rows(run.history.program, parent)}
+        self._deliveries = sorted(
+            (row for row in self._recorded.values() if row.delivery_no is not None), key=lambda row: row.delivery_no or 0
+        )
+        self._unasked_rows = dict(self._recorded)
+        self._by_key: dict[str, Effect] = {}       # of the rows that are replayed
         self._replayed = 0
         self._delivered = 0
         self._live = False
@@ -94,38 +101,78 @@ class Instance:
             await self._cancel(cancel[0], cancel[1] or "cancelled by the program")
 
     async def _admit_request(self, request: dict[str, Any]) -> None:
-        effect = await self._effect(request)
-        self.effects[effect.no] = effect
-        row = self._history.by_number.get(effect.no)
+        lane = self._lanes[request.get("lane")]
+        if request["kind"] == "epoch" and request["n"] != FIRST:
+            lane.turn = request
+            return
+        effect = self._effect(lane, request)
+        self.effects[effect.no] = self._open[effect.no] = effect
+        lane.note(effect)
+        row = lane.rows.by_number.get(effect.n)
         if row is not None:
             self._check_order(effect, row)
+            self._unasked_rows.pop(row.key, None)
+            self._by_key[row.key] = effect
             effect.started_at = row.started_at
             if row.status == "requested":
-                effect.repeated = True
-                self._to_start.append(effect)
+                effect.repeated = row.reused_from is None
+                self._begin(effect, await self._reusable(effect) if row.reused_from is not None else None)
             return
-        old = await self.run.reusable(effect)
+        old = await self._reusable(effect)
         if old is not None:
             effect.started_at = old.started_at
         await self._journal_request(effect, reused_from=old.generation if old is not None else None)
+        effect.repeated = old is None and self.run.history.in_flight(effect.key)
+        self._begin(effect, old)
+
+    def _begin(self, effect: Effect, old: EffectRow | None) -> None:
+        """Takes an old result over, or has the effect performed."""
         if old is not None:
             self._merge[effect.no] = (self.run.history.merge_order(old), old)
             return
-        effect.repeated = self.run.history.in_flight(effect.key)
         inline = self.run.inline(effect)
         if inline is None:
             self._to_start.append(effect)
         else:
             self._inline.append(inline)
 
-    async def _effect(self, request: dict[str, Any]) -> Effect:
+    async def _reusable(self, effect: Effect) -> EffectRow | None:
+        if effect.kind == "epoch":
+            return self.run.history.epoch(effect.lane.parent)
+        return await self.run.reusable(effect)
+
+    def _effect(self, lane: Lane, request: dict[str, Any]) -> Effect:
         kind, name, scope = request["kind"], request["name"], request["scope"]
         input = request["input"]
-        identity = self._identities.identify(scope, kind, name, self.run.inputs_of(kind, input))
-        return Effect(
+        if kind == "epoch":
+            identity = self._present_epoch(lane)
+        else:
+            identity = lane.identities.identify(scope, kind, name, self.run.inputs_of(kind, self._named(kind, input)))
+        effect = Effect(
             instance=self, no=request["no"], kind=kind, name=name, scope=scope, input=input, args=request.get("args") or {},
-            site=request.get("site", ""), identity=identity, started_at=self.run.now(),
+            site=request.get("site", ""), identity=identity, started_at=self.run.now(), lane=lane, n=request["n"],
         )
+        if kind == "loop":
+            rows = self.run.history.program(effect.key)
+            self._lanes[effect.no] = Lane(effect.key, rows, loop=effect, outer_trees=dict(self.run.trees))
+        elif kind == "epoch":
+            lane.epoch = effect
+        return effect
+
+    def _present_epoch(self, lane: Lane) -> Identity:
+        """The epoch that the journal is at: of this generation, else of an earlier one, else the first."""
+        assert lane.loop is not None
+        row = lane.rows.by_number.get(FIRST) or self.run.history.epoch(lane.parent)
+        return epoch_identity(lane.loop.identity, row.ordinal if row is not None else 0)
+
+    def _named(self, kind: str, input: Any) -> Any:
+        """A handle's method names its target by a number that is the same in every process: in its lane, or by its key."""
+        if kind != "control":
+            return input
+        target = self.effects.get(input["target"])
+        if target is None:
+            return {**input, "target": None}  # of an epoch that is over
+        return {**input, "target": target.n if target.lane.loop is None else target.key}
 
     def _check_order(self, effect: Effect, row: EffectRow) -> None:
         if row.key == effect.key:
@@ -138,7 +185,7 @@ class Instance:
         )
 
     def _unasked(self) -> NondeterminismError:
-        missing = next((row for no, row in sorted(self._history.by_number.items()) if no not in self.effects), None)
+        missing = next(iter(self._unasked_rows.values()), None)
         last = max(self.effects.values(), key=lambda e: e.no, default=None)
         where = f"{last.site}: after this line " if last is not None else ""
         what = missing.key if missing is not None else "an effect"
@@ -150,23 +197,26 @@ class Instance:
     async def _journal_request(self, effect: Effect, *, reused_from: int | None) -> None:
         identity = effect.identity
         requested = EffectRequested(
-            key=effect.key, parent=self.parent, scope=identity.scope, kind=identity.kind, name=identity.name,
-            input_digest=identity.input_digest, ordinal=identity.ordinal, request_no=effect.no,
+            key=effect.key, parent=effect.lane.parent, scope=identity.scope, kind=identity.kind, name=identity.name,
+            input_digest=identity.input_digest, ordinal=identity.ordinal, request_no=effect.n,
             input=await self.run.kept_input(effect), started_at=effect.started_at, reused_from=reused_from,
             tree=self.run.start_tree(effect),
         )
-        part = self.run.request_part(effect) if reused_from is None else Part()
         self._pending.append(Part(Batch(requested=(requested,))))
-        if part != Part():
+        part = self.run.request_part(effect) if reused_from is None else None
+        if part is not None:
             self._pending.append(part)
 
     # ---- cancellation --------------------------------------------------------------------------
 
     async def _cancel(self, no: int, reason: str) -> None:
+        for lane in self._lanes.values():
+            if lane.turn is not None and lane.turn["no"] == no:
+                lane.turn = None  # the loop is left: its epoch stays as it is
         effect = self.effects.get(no)
         if effect is None or effect.ended or effect.cancelled is not None or no in self._merge:
             return
-        row = self._history.by_number.get(no)
+        row = self._recorded.get(effect.key)
         if row is not None and row.status != "requested":
             return  # its recorded end is or will be delivered
         effect.cancelled = reason
@@ -207,6 +257,9 @@ class Instance:
         if self._inline:
             return list(_drain(self._inline))
         await self._commit()
+        for lane in self._lanes.values():
+            if lane.turn is not None and self._over(lane):
+                return [await self._turn(lane, lane.turn)]
         self._start_effects()
         while not self._ready:
             self.idle = True
@@ -218,17 +271,16 @@ class Instance:
 
     def _next_replayed(self) -> list[EffectRow]:
         rows: list[EffectRow] = []
-        deliveries = self._history.deliveries
-        while self._replayed < len(deliveries) and len(rows) < REPLAY_CHUNK:
-            row = deliveries[self._replayed]
-            if row.request_no not in self.effects:
+        while self._replayed < len(self._deliveries) and len(rows) < REPLAY_CHUNK:
+            row = self._deliveries[self._replayed]
+            if row.key not in self._by_key:
                 break
             rows.append(row)
             self._replayed += 1
         return rows
 
     def _replay_complete(self) -> bool:
-        return self._replayed == len(self._history.deliveries) and all(no in self.effects for no in self._history.by_number)
+        return self._replayed == len(self._deliveries) and not self._unasked_rows
 
     def _next_merged(self) -> Completion:
         no = min(self._merge, key=lambda n: self._merge[n][0])
@@ -244,28 +296,27 @@ class Instance:
         wire: list[dict[str, Any]] = []
         for item in items:
             wire.append(await self._replay_item(item) if isinstance(item, EffectRow) else await self._fresh_item(item))
-        reply = self._pipe.send_deliveries(wire)
-        try:
-            if self._pending and any(isinstance(item, Completion) for item in items):
-                await asyncio.wait([reply], timeout=COLLECT_S)
-                if not reply.done():
-                    await self._commit()
-            return await reply
-        finally:
-            reply.cancel()
+        self._pipe.deliver(wire)
+        frame = None
+        if self._pending and any(isinstance(item, Completion) for item in items):
+            frame = await self._pipe.batch_within(COLLECT_S)
+            if frame is None:
+                await self._commit()
+        return frame or await self._pipe.batch()
 
     async def _replay_item(self, row: EffectRow) -> dict[str, Any]:
-        self._delivered += 1
-        effect = self.effects[row.request_no]  # type: ignore[index]
-        effect.ended = True
-        self.run.observe(effect, row.end_tree, await self.run.large.inward(row.result))
+        self._delivered = (row.delivery_no or 0) + 1
+        effect = self._by_key.pop(row.key)
+        self._end_effect(effect)
+        value = await self.run.large.inward(row.result)
+        self.run.observe(effect, row.end_tree, value)
         if row.status == "ok":
-            return {"no": effect.no, "ok": await self.run.large.inward(row.result), "now": row.ended_at}
+            return {"no": effect.no, "ok": value, "now": row.ended_at}
         return {"no": effect.no, "error": row.error, "now": row.ended_at}
 
     async def _fresh_item(self, completion: Completion) -> dict[str, Any]:
         effect = completion.effect
-        effect.ended = True
+        self._end_effect(effect)
         number = self._delivered
         self._delivered += 1
         done = completion.done
@@ -277,12 +328,56 @@ class Instance:
         )
         self._pending.append(Part(Batch(completed=(row,))))
         self._pending.extend(done.parts)
-        if completion.reused_from is None:
-            self._pending.append(self.run.completion_part(completion))
+        if completion.reused_from is None and (part := self.run.completion_part(completion)) is not None:
+            self._pending.append(part)
         value = await self.run.large.inward(done.result)
         self.run.observe(effect, done.tree, value)
         answer = {"ok": value} if error is None else {"error": error}
         return {"no": effect.no, **answer, "now": completion.ended_at}
+
+    def _end_effect(self, effect: Effect) -> None:
+        effect.ended = True
+        self._open.pop(effect.no, None)
+
+    # ---- epochs --------------------------------------------------------------------------------
+
+    def _over(self, lane: Lane) -> bool:
+        """Whether all that the present epoch started has ended, inner loops included."""
+        return all(effect.ended for effect in lane.effects) and all(self._over(inner) for inner in self._inner(lane))
+
+    def _inner(self, lane: Lane) -> list[Lane]:
+        return [inner for inner in self._lanes.values() if inner.loop is not None and inner.loop.lane is lane]
+
+    async def _turn(self, lane: Lane, request: dict[str, Any]) -> Completion:
+        """Ends an epoch and begins the next: what was is archived in the transaction that keeps the carry."""
+        assert lane.epoch is not None and lane.loop is not None
+        number = lane.epoch.identity.ordinal + 1
+        finished = self._forget(lane)
+        effect = Effect(
+            instance=self, no=request["no"], kind="epoch", name="", scope=request["scope"], input={}, args=request["args"],
+            site=request["site"], identity=epoch_identity(lane.loop.identity, number), started_at=self.run.now(), lane=lane, n=FIRST,
+        )
+        self.effects[effect.no] = lane.epoch = effect
+        lane.note(effect)
+        await self._journal_request(effect, reused_from=None)
+        self._pending.append(Part(Batch(archived=finished)))
+        self.run.ports.faults.reach("epoch.turn")
+        carry = request["args"]["carry"]
+        trees = lane.kept_trees(self.run.trees, carry)
+        if not self._open and len(self._lanes) == 2 and self.run.instances == [self]:
+            self.run.trees = {w: t for w, t in self.run.trees.items() if w in trees or w in lane.outer_trees}
+        return Completion(effect, "ok", self.run.now(), Done({"epoch": number, **request["args"], "trees": trees}))
+
+    def _forget(self, lane: Lane) -> tuple[str, ...]:
+        """Drops the present epoch from memory; returns the keys of its effects (the journal finds what is below them)."""
+        for inner in self._inner(lane):
+            self._forget(inner)
+            del self._lanes[inner.loop.no]  # type: ignore[union-attr]
+        for effect in lane.effects:
+            self.effects.pop(effect.no, None)
+            self._by_key.pop(effect.key, None)
+            self._recorded.pop(effect.key, None)
+        return lane.renew()
 
     # ---- performing ----------------------------------------------------------------------------
 
@@ -290,9 +385,7 @@ class Instance:
         if not self._pending:
             return
         parts, self._pending = self._pending, []
-        for part in parts[:-1]:
-            self.run.committer.soon(part)
-        await self.run.committer.durable(parts[-1])
+        await self.run.committer.durable(*parts)
 
     def _start_effects(self) -> None:
         if self.run.draining:
@@ -318,7 +411,7 @@ class Instance:
 
     def unfinished(self) -> list[Effect]:
         """Effects that were asked for and have no end yet."""
-        return [effect for effect in self.effects.values() if not effect.ended]
+        return list(self._open.values())
 
     @property
     def quiet(self) -> bool:

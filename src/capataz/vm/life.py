@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from capataz.contracts.canonical import JsonValue
@@ -50,7 +50,7 @@ async def live(loop: ProgramLoop, runtime: Runtime, program: Program[Any, Any], 
         if program.budget is not None:
             await runtime.request("budget", input=program.budget.limits(), site=program.site)
         result = await program.fn(*arguments)
-        await _finish(runtime)
+        await finish(runtime)
     except BaseException:
         await _cancel_rest(loop, runtime, "the program failed")
         raise
@@ -61,13 +61,15 @@ async def live(loop: ProgramLoop, runtime: Runtime, program: Program[Any, Any], 
         raise ValueNotSerializable(f"{program.site}: the result of {program.__name__}: {error.message}") from error
 
 
-async def _finish(runtime: Runtime) -> None:
-    """Waits for spawned work; the first unseen error ends the wait and is raised."""
-    seen = 0
-    while seen < len(runtime.handles):  # leftover tasks may spawn more meanwhile
-        waited = [handle for handle in runtime.handles[seen:] if not handle.daemon]
-        seen = len(runtime.handles)
-        for settled in asyncio.as_completed([_outcome(handle) for handle in waited]):
+async def finish(runtime: Runtime, of: Callable[[Handle[Any]], bool] | None = None) -> None:
+    """Waits for spawned work (that ``of`` holds for); the first unseen error ends the wait and is raised."""
+    seen: set[int] = set()
+    while True:  # leftover tasks may spawn more meanwhile
+        fresh = [handle for handle in runtime.handles if id(handle) not in seen and (of is None or of(handle))]
+        if not fresh:
+            return
+        seen.update(map(id, fresh))
+        for settled in asyncio.as_completed([_outcome(handle) for handle in fresh if not handle.daemon]):
             error = await settled
             if error is not None:
                 raise error

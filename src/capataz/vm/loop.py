@@ -15,7 +15,7 @@ from contextvars import Context
 from typing import Any, NoReturn
 
 from capataz.contracts.errors import ImpureProgram
-from capataz.vm.runtime import OrderedFuture, Runtime
+from capataz.vm.runtime import Lane, OrderedFuture, Runtime, present_lane
 from capataz.vm.sites import call_site
 
 _order = itertools.count(1)
@@ -53,7 +53,7 @@ class ProgramLoop(asyncio.BaseEventLoop):
         self._selector = _Idle(idle)
         self._timers: dict[int, asyncio.TimerHandle] = {}  # by request number
         self._numbers: dict[int, int] = {}  # id of a live handle -> request number
-        self._tasks: dict[OrderedTask, None] = {}  # in order, and strongly held: no task ends by garbage collection
+        self._tasks: dict[OrderedTask, Lane | None] = {}  # with the lane it was started in; in order, and strongly held: no task ends by garbage collection
 
     # ---- time ----------------------------------------------------------------------------------
 
@@ -100,7 +100,8 @@ class ProgramLoop(asyncio.BaseEventLoop):
     def create_task(self, coro: Any, **kwargs: Any) -> Any:
         task = OrderedTask(coro, loop=self, **{key: value for key, value in kwargs.items() if value is not None})
         if not task.done():
-            self._tasks[task] = None
+            context = kwargs.get("context")
+            self._tasks[task] = present_lane.get() if context is None else context.get(present_lane)
             task.add_done_callback(self._forget)
         return task
 
@@ -113,9 +114,11 @@ class ProgramLoop(asyncio.BaseEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         return OrderedFuture(loop=self)
 
-    def live_tasks(self) -> list[OrderedTask]:
-        """Tasks that have not ended, in creation order."""
-        return list(self._tasks)
+    def live_tasks(self, lane: Lane | None = None) -> list[OrderedTask]:
+        """Tasks that have not ended, in creation order; with ``lane`` only those that were started in it."""
+        if lane is None:
+            return list(self._tasks)
+        return [task for task, started in self._tasks.items() if started is not None and started.within(lane)]
 
     # ---- what BaseEventLoop leaves to its children ----------------------------------------------
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ASK = "orphans"
 """Name of the kernel's own question (an ``ask`` without a request number)."""
-_BOOKKEEPING = frozenset({"control", "now", "budget", "sleep"})
+_BOOKKEEPING = frozenset({"control", "now", "budget", "sleep", "loop", "epoch"})
 _SHOWN = 5
 
 
@@ -61,8 +61,8 @@ def _covered(row: EffectRow, now: dict[str, EffectRow], old: dict[str, EffectRow
     parent = row.parent
     while parent is not None:
         taken = now.get(parent)
-        if taken is not None and taken.reused_from is not None:
-            return True
+        if taken is not None and taken.reused_from is not None and taken.kind != "loop":
+            return True  # a loop that is taken over is entered again, its epoch has keys of its own
         above = old.get(parent)
         parent = above.parent if above is not None else None
     return False

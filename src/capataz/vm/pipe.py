@@ -78,9 +78,10 @@ class Pipe:
     async def ask(self, frame: JsonValue) -> dict[str, Any]:
         """Sends a frame that is answered by a batch."""
         self._write(frame)
-        return await self._batch()
+        return await self.batch()
 
-    async def _batch(self) -> dict[str, Any]:
+    async def batch(self) -> dict[str, Any]:
+        """The program's next batch. Raises ``ProcessDied``."""
         if self._dead and self._batches.empty():
             raise ProcessDied
         frame = await self._batches.get()
@@ -88,11 +89,19 @@ class Pipe:
             raise ProcessDied
         return frame
 
-    def send_deliveries(self, items: list[dict[str, Any]]) -> asyncio.Task[dict[str, Any]]:
+    async def batch_within(self, seconds: float) -> dict[str, Any] | None:
+        """The same, or None when there is none by then."""
+        if not self._batches.empty():
+            return await self.batch()
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.batch()
+        except TimeoutError:
+            return None
+
+    def deliver(self, items: list[dict[str, Any]]) -> None:
+        """Hands completions to the program, which answers with a batch."""
         self._write({"t": "deliver", "items": items})
-        reply = asyncio.create_task(self._batch())
-        reply.add_done_callback(_retrieve)
-        return reply
 
     async def call(self, callback: int, args: JsonValue) -> JsonValue:
         self._next_call += 1
@@ -113,12 +122,6 @@ class Pipe:
         except asyncio.CancelledError:
             self._write({"t": "kill", "no": no})
             raise
-
-
-def _retrieve(reply: asyncio.Task[dict[str, Any]]) -> None:
-    """Whoever waited may be gone; the error is theirs, not the loop's."""
-    if not reply.cancelled():
-        reply.exception()
 
 
 def _settle(future: asyncio.Future[JsonValue] | None, frame: dict[str, Any]) -> None:

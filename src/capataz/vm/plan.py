@@ -18,13 +18,14 @@ from capataz.vm import effects as performers
 from capataz.vm.effects import loaded
 from capataz.vm.history import History
 from capataz.vm.keys import Identities, Identity, agent_name, child_scope, sub_key
+from capataz.vm.lanes import FIRST, epoch_identity
 from capataz.vm.large import LargeValues
 from capataz.vm.orphans import is_external, orphans
 from capataz.vm.pipe import Pipe, ProcessDied
 from capataz.vm.ports import Ports
 from capataz.vm.seeds import origin
 
-_WITHOUT_RESULT = frozenset({"checkpoint", "budget"})
+_WITHOUT_RESULT = frozenset({"checkpoint", "budget", "loop", "epoch"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,9 @@ class DryRun:
         return input if add is None else add(self, input)
 
     def observe(self, asked: Asked, tree: str | None, value: JsonValue) -> None:
-        if asked.identity.kind == "coding.workspace" and isinstance(value, dict):
+        if asked.identity.kind == "epoch":
+            self.trees.update(value.get("trees") or {})
+        elif asked.identity.kind == "coding.workspace" and isinstance(value, dict):
             self.trees[value["workspace_id"]] = value["tree"]
         workspace = asked.input.get("workspace") if isinstance(asked.input, dict) else None
         if tree is not None and isinstance(workspace, dict):
@@ -86,7 +89,8 @@ class _DryProgram:
     def __init__(self, run: DryRun, scope: str, start: dict[str, Any]) -> None:
         self._run = run
         self._start = {"t": "start", "scope": scope, "path": [], **start}
-        self._identities = Identities()
+        self._identities: dict[int | None, Identities] = {None: Identities()}    # by lane: the program's own, or of a loop
+        self._loops: dict[int, Identity] = {}
         self._merge: list[Asked] = []
         self._given: list[Asked] = []
         self._children: list[Asked] = []
@@ -120,8 +124,18 @@ class _DryProgram:
 
     async def _ask(self, request: dict[str, Any]) -> None:
         kind, input, args = request["kind"], request["input"], request.get("args") or {}
-        identity = self._identities.identify(request["scope"], kind, request["name"], self._run.inputs_of(kind, input))
-        row = await self._run.reusable(identity, args)
+        lane = request.get("lane")
+        if kind == "epoch" and request["n"] != FIRST:
+            return  # all of an epoch is recorded but its end: what the next one does is not known
+        if kind == "epoch":
+            loop = self._loops[request["lane"]]
+            row = self._run.history.epoch(loop.key)
+            identity = epoch_identity(loop, row.ordinal if row is not None else 0)
+        else:
+            identity = self._identities[lane].identify(request["scope"], kind, request["name"], self._run.inputs_of(kind, input))
+            row = await self._run.reusable(identity, args)
+        if kind == "loop":
+            self._loops[request["no"]], self._identities[request["no"]] = identity, Identities()
         asked = Asked(request["no"], identity, args, input, request.get("site", ""), row)
         self._mine.append(asked)
         if row is not None:
@@ -141,7 +155,8 @@ class _DryProgram:
             self._merge.remove(asked)
             return await self._recorded(asked)
         if self._given:
-            return {"no": self._given.pop(0).no, "ok": None, "now": self._now}
+            given = self._given.pop(0)
+            return {"no": given.no, "ok": {"epoch": 0, **given.args} if given.identity.kind == "epoch" else None, "now": self._now}
         while self._children:
             asked = self._children.pop(0)
             item = await self._enter(asked)

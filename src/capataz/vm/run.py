@@ -260,6 +260,7 @@ class Run:
         timers = tuple(await self.ports.journal.timers(self.run_id))
         data = {"state": update.state, "outcome": update.outcome, "reason": update.reason}
         update = _with_end(update, at)
+        inbox = self.inbox.taken()
         await self.committer.durable(
             Part(Batch(completed=rows, asks_closed=closed, inbox_done=inbox, timers_done=timers, run=update), (("run.ended", None, data),))
         )
@@ -475,6 +476,8 @@ class Run:
         """Keeps what later identities depend on: the tree of each workspace."""
         if effect.kind == "control":
             control.apply(self, effect)
+        elif effect.kind == "epoch":
+            self.trees.update(value.get("trees") or {})
         elif effect.kind == "coding.workspace" and isinstance(value, dict):
             self.trees[value["workspace_id"]] = value["tree"]
         workspace = _workspace_id(effect)

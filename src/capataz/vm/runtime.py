@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,37 @@ Item = dict[str, Any]
 
 scope_path: ContextVar[str] = ContextVar("capataz_scope", default="")
 """The present scope, inherited by tasks."""
+
+class Lane:
+    """Requests that are numbered together: a program's own, or those of the present epoch of one of its loops.
+
+    An epoch's numbers begin anew, so that a process that starts with the present epoch counts like the one that came to it.
+    ``no``: the number of the loop's request; None for the program's own lane.
+    """
+
+    __slots__ = ("above", "loops", "next", "no")
+
+    def __init__(self, no: int | None, above: Lane | None) -> None:
+        self.no = no
+        self.above = above
+        self.next = 0
+        self.loops: Counter[str] = Counter()
+
+    def within(self, other: Lane) -> bool:
+        """Whether this is ``other`` or a lane of a loop inside of it."""
+        lane: Lane | None = self
+        while lane is not None and lane is not other:
+            lane = lane.above
+        return lane is not None
+
+    def new_loop(self, scope: str) -> int:
+        """The ordinal of a loop among those that this lane starts in a scope."""
+        self.loops[scope] += 1
+        return self.loops[scope] - 1
+
+
+present_lane: ContextVar[Lane | None] = ContextVar("capataz_lane", default=None)
+"""The lane of the present task, inherited by tasks; None: the program's own."""
 
 _order = itertools.count(1)
 
@@ -43,6 +75,7 @@ class Effect(OrderedFuture):
     def __init__(self, runtime: Runtime, no: int) -> None:
         super().__init__(loop=asyncio.get_running_loop())
         self.no = no
+        self.lane = runtime.lane()
         self._runtime = runtime
 
     def cancel(self, msg: Any | None = None) -> bool:
@@ -75,9 +108,16 @@ class Runtime:
         self.callbacks: dict[int, Callable[..., Any]] = {}
         self.steps: dict[int, Callable[[], Any]] = {}
         self._next_no = 0
+        self._next_callback = 0
+        self._own_lane = Lane(None, None)
+        self._callbacks_of: dict[Lane, list[int]] = {}
         self._requests: list[dict[str, Any]] = []
         self._cancels: list[list[Any]] = []
-        self._waiting: dict[int, Callable[[Item], None]] = {}
+        self._waiting: dict[int, tuple[Callable[[Item], None], Lane]] = {}
+
+    def lane(self) -> Lane:
+        """The present task's."""
+        return present_lane.get() or self._own_lane
 
     # ---- asking --------------------------------------------------------------------------------
 
@@ -104,10 +144,14 @@ class Runtime:
             raise ImpureProgram(f"{call_site(2)}: a check or selector must be pure: ask for effects before or after run()")
         no = self._next_no
         self._next_no += 1
-        self._waiting[no] = take
+        lane = self.lane()
+        self._waiting[no] = (take, lane)
+        n, lane.next = lane.next, lane.next + 1
+        place = {"n": n} if lane.no is None else {"n": n, "lane": lane.no}
         self._requests.append(
             {
                 "no": no,
+                **place,
                 "after": self.delivered,
                 "kind": kind,
                 "scope": scope_path.get(),
@@ -121,8 +165,9 @@ class Runtime:
 
     def register_callback(self, callback: Callable[..., Any]) -> int:
         """A function that the kernel may call; the number is the same in every process."""
-        number = len(self.callbacks) + 1
+        self._next_callback = number = self._next_callback + 1
         self.callbacks[number] = callback
+        self._callbacks_of.setdefault(self.lane(), []).append(number)
         return number
 
     def withdraw(self, no: int, reason: str) -> None:
@@ -130,6 +175,18 @@ class Runtime:
         if self._waiting.pop(no, None) is not None:
             self.steps.pop(no, None)
             self._cancels.append([no, reason, self.delivered])
+
+    def end_lane(self, lane: Lane, reason: str) -> None:
+        """Withdraws what an epoch still asks for and forgets what belonged to it."""
+        for handle in self.handles:
+            if handle.effect.lane.within(lane):
+                handle.abandon(reason)
+        self.handles = [handle for handle in self.handles if not handle.effect.lane.within(lane)]
+        for no in [no for no, (_, owner) in self._waiting.items() if owner.within(lane)]:
+            self.withdraw(no, reason)
+        for owner in [owner for owner in self._callbacks_of if owner.within(lane)]:
+            for number in self._callbacks_of.pop(owner):
+                del self.callbacks[number]
 
     # ---- moving --------------------------------------------------------------------------------
 
@@ -148,10 +205,10 @@ class Runtime:
         """Hands one completion to whoever waits for it. Time never goes back."""
         self.delivered += 1
         self.now = max(self.now, float(item.get("now", self.now)))
-        take = self._waiting.pop(item["no"], None)
+        waiting = self._waiting.pop(item["no"], None)
         self.steps.pop(item["no"], None)
-        if take is not None:
-            take(item)
+        if waiting is not None:
+            waiting[0](item)
 
 
 _current: Runtime | None = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -94,6 +96,16 @@ class scope:  # a verb, hence its lower-case name
             reason = error.message if isinstance(error, CapatazError) else _WHY.get(type(error), type(error).__name__)
             for handle in self._handles:
                 handle.abandon(f"scope {self._name} ended: {reason}")
+
+
+@contextmanager
+def outside() -> Iterator[None]:
+    """What is spawned meanwhile belongs to no region: an epoch ends it by itself."""
+    token = _inside.set(())
+    try:
+        yield
+    finally:
+        _inside.reset(token)
 
 
 def own(handle: Handle[Any]) -> None:

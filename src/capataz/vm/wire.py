@@ -32,7 +32,9 @@ Program to kernel:
 * ``called``  ``{"id", "ok"} | {"id", "error"}``.
 * ``forked``  ``{"no", "ok"} | {"no", "error"}``.
 
-A request: ``{"no", "after", "kind", "scope", "name", "input", "args", "site"}``. ``no`` counts from 0 in the program; ``input`` is
+A request: ``{"no", "n", "lane", "after", "kind", "scope", "name", "input", "args", "site"}``. ``no`` counts from 0 in the process
+and is its name on the wire. ``n`` is its number in the journal: it counts from 0 in the program's own lane, and in each epoch of a
+loop, whose lane is named by the number of the loop's request (``lane``; left out for the program's own); ``input`` is
 what identifies the effect (VM.md, "Reuse is by identity"); ``args`` are limits and callbacks, which do not; ``site`` is
 ``file:line`` of the call, for messages.
 """
@@ -63,6 +65,9 @@ KINDS = (
     "control",     # {target: no, op: notify|pause|resume|status, text}: Handle methods
     "receive",     # {schema, within_s}: the run's inbox; messages() has no schema and does not wait
     "state",       # {op: read, reach} | {op: write, reach, version, value, model_version} | {op: wait, reach, after}
+    "loop",        # {carry}: opens a lane
+    "epoch",       # {} | {carry, due}: the first request of a lane (n = 0) begins with the epoch that the journal is at, a later one
+                   # ends it and begins the next; the result is {epoch, carry, due}
     "budget",      # {usd, tokens, turns, agents, tool_calls, wall_s, sandbox_s}: limits of the scope's account
 )
 """Kinds of requests besides ``coding.VERB`` (input: the verb's keyword arguments)."""

@@ -28,7 +28,7 @@ from capataz.vm.pipe import ProcessSource
 _PACKET = 4096
 WARM = (
     "decimal", "jinja2.sandbox", "capataz.coding", "capataz.vm.running", "capataz.vm.parallel", "capataz.vm.people",
-    "capataz.vm.verbs", "capataz.vm.program", "capataz.vm.states",
+    "capataz.vm.verbs", "capataz.vm.program", "capataz.vm.states", "capataz.vm.epochs",
 )  # fmt: skip
 """What programs are likely to import: a fork has it already."""
 

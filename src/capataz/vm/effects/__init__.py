@@ -32,6 +32,8 @@ INLINE: dict[str, Callable[[Run, Effect], Done]] = {
     "budget": control.budget,
     "control": control.control,
     "messages": people.messages,
+    "loop": control.loop,
+    "epoch": control.epoch,
 }
 """Effects that need nobody: journaled with their request in one commit."""
 

@@ -23,16 +23,20 @@ def budget(run: Run, effect: Effect) -> Done:
 
 def control(run: Run, effect: Effect) -> Done:
     """The result of a handle's method; what it does to the other effect is applied by ``observe``, also at replay."""
-    target = effect.instance.effects[effect.input["target"]]
+    target = effect.instance.effects.get(effect.input["target"])
     if effect.input["op"] != "status":
         return Done()
+    if target is None:
+        return Done({"state": "finished", "waiting": None})  # of an epoch that is over
     state = "finished" if target.ended else "waiting" if target.waiting else "running" if target.task else "queued"
     return Done({"state": state, "waiting": target.waiting})
 
 
 def apply(run: Run, effect: Effect) -> None:
     """Steers the target of a handle's method."""
-    target = effect.instance.effects[effect.input["target"]]
+    target = effect.instance.effects.get(effect.input["target"])
+    if target is None:
+        return
     match effect.input["op"]:
         case "notify":
             run.inbox.note(target.key, effect.key, effect.input["text"])
@@ -42,6 +46,16 @@ def apply(run: Run, effect: Effect) -> None:
             target.paused.set()
         case _:
             pass
+
+
+def loop(run: Run, effect: Effect) -> Done:
+    """A loop is reached: nothing more than a name for its lane (``vm.lanes``)."""
+    return Done()
+
+
+def epoch(run: Run, effect: Effect) -> Done:
+    """The first epoch of a loop; later ones begin by a turn (``Instance``)."""
+    return Done({"epoch": 0, **effect.args})
 
 
 async def perform_child(run: Run, effect: Effect) -> Done:
