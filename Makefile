@@ -28,7 +28,7 @@ demo: setup ## run the main job on the bundled sample with a scripted model
 	@$(BIN)/capataz demo --yes
 
 test: setup ## the tests (under ten minutes)
-	$(BIN)/python -m pytest -m "not sweep"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not sweep and not registry"
 
 test-all: setup ## the tests and the long sweeps
 	$(BIN)/python -m pytest

@@ -83,8 +83,15 @@ class Committer:
                 if not future.done():
                     future.set_result(None)
             for event in batch.events:
-                for listener in self.listeners:
-                    listener(event)
+                self._tell(event)
+
+    def _tell(self, event: NewEvent) -> None:
+        """Whoever watches may fail; the run's writer must not."""
+        for listener in self.listeners:
+            try:
+                listener(event)
+            except Exception as error:
+                asyncio.get_running_loop().call_exception_handler({"message": "a listener failed", "exception": error})
 
     def poison(self, error: BaseException) -> None:
         """From now on nothing is written: every call raises ``error``."""
