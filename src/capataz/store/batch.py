@@ -28,12 +28,14 @@ _NOTHING = Usage()
 _FIELDS = [(name, getattr(_NOTHING, name)) for name in Usage.__slots__]
 
 
-def encode(batch: Batch) -> str:
-    """Raises ``ValueError`` for events that are not consecutive: a mistake of the writer, never stored."""
+def encode(batch: Batch, *, quiet: bool = False) -> str:
+    """``quiet``: nobody is told of the events. Raises ``ValueError`` for events that are not consecutive: a mistake of the writer, never stored."""
     _check_consecutive(batch.events)
     document: dict[str, Any] = {name: [encoder(item) for item in items] for name, encoder in _SECTIONS.items() if (items := getattr(batch, name))}
     if batch.run is not None:
         document["run"] = _run(batch.run)
+    if quiet:
+        document["quiet"] = True
     return to_json(document).decode()
 
 

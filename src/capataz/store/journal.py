@@ -33,6 +33,7 @@ from capataz.contracts.journal import (
 from capataz.contracts.signals import LeaseLost
 from capataz.store import batch as batches
 from capataz.store import rows
+from capataz.store.announcer import Announcer
 from capataz.store.connection import Connection, Database
 from capataz.store.listener import Listener
 from capataz.store.queries import sql
@@ -51,6 +52,7 @@ class PgJournal:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._listener = Listener(database)
+        self._announcer = Announcer(lambda run_id: self._all("runs.announce", run_id=run_id))
 
     # ---- statements ----
 
@@ -146,7 +148,8 @@ class PgJournal:
     # ---- the one write ----
 
     async def commit(self, lease: Lease, batch: Batch) -> None:
-        values = (lease.run_id, lease.epoch, text(lease.holder.worker), batches.encode(batch))
+        quiet = batch.run is None and bool(batch.events) and self._announcer.may_be_quiet(lease.run_id)
+        values = (lease.run_id, lease.epoch, text(lease.holder.worker), batches.encode(batch, quiet=quiet))
         statement = sql("runs.commit")
 
         async def work(connection: Connection) -> str:
@@ -160,6 +163,8 @@ class PgJournal:
 
         if await self._database.run(work) != "ok":
             raise _lost(lease)
+        if quiet:
+            self._announcer.owe(lease.run_id)
 
     # ---- reads ----
 
@@ -266,6 +271,7 @@ class PgJournal:
         return self._listener.subscribe()
 
     async def close(self) -> None:
+        await self._announcer.close()
         await self._listener.close()
         await self._database.close()
 

@@ -15,6 +15,7 @@ from capataz.store.connection import Database
 
 CHANNEL = "capataz"
 _RETRY_S = (0.05, 2.0)
+GAP_S = 0.02  # between two looks: a run that commits often must not wake its worker for each commit
 
 
 class _Subscription(AsyncIterator[str]):
@@ -77,8 +78,10 @@ class Listener:
                 async with await self._database.connect() as connection:
                     await connection.execute(f"LISTEN {CHANNEL}")
                     pause = _RETRY_S[0]
-                    async for notice in connection.notifies():
-                        self._tell(notice.payload)
+                    while True:
+                        async for notice in connection.notifies(stop_after=1):  # and whatever came together with it
+                            self._tell(notice.payload)
+                        await asyncio.sleep(GAP_S)
             await asyncio.sleep(pause)         # never starts a server: who listens only must not undo `capataz db stop`
             pause = min(pause * 2, longest)
 

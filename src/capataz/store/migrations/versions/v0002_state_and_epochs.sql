@@ -283,7 +283,7 @@ BEGIN
         END IF;
     END IF;
 
-    IF u IS NOT NULL OR b ? 'events' THEN
+    IF u IS NOT NULL OR (b ? 'events' AND NOT b ? 'quiet') THEN
         PERFORM pg_notify('capataz', p_run);
     END IF;
     RETURN 'ok';
