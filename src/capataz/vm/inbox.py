@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from capataz.vm.run import Run
 
 POLL_S = 1.0
-GAP_S = 0.03  # between two reads: our own commits wake us too, and a read for each of them would double the run's price
 T = TypeVar("T")
 
 
@@ -46,7 +45,6 @@ class Inbox:
             await self.read()
             self._tick.set()
             self._tick = asyncio.Event()
-            await asyncio.sleep(GAP_S)
             await _wait(self._wake, POLL_S)
             self._wake.clear()
 
