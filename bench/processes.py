@@ -43,7 +43,7 @@ class Watch(threading.Thread):
 
     def _family(self, root: int) -> set[int]:
         """The process and its living descendants."""
-        present = {int(name) for name in os.listdir("/proc") if name.isdecimal()}
+        present = {int(entry.name) for entry in os.scandir("/proc") if entry.name.isdecimal()}
         parents = {pid: parent for pid, parent in self._parents.items() if pid in present}
         for pid in present - parents.keys():
             parents[pid] = _parent(pid)

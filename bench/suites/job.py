@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from bench.context import ROOT, Context
 from bench.contestants.workspace import git
+from bench.context import ROOT, Context
 from bench.figures import Row, bounded, series
 
 SCRIPT = ROOT / "tests" / "cases" / "two_workers.py"
