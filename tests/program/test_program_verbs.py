@@ -69,7 +69,7 @@ async def test_agent_request(zygote: Zygote) -> None:
                 "on_exhausted": "pause",
                 "accept": None,
                 "context": None,
-                "owns": None,
+                "states": None,
                 "text": False,
             },
         }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta
-from typing import Any, assert_type
+from collections.abc import AsyncIterator
+from typing import Any, ClassVar, assert_type
 
 from pydantic import BaseModel
 
@@ -14,6 +15,8 @@ from capataz import (
     Failure,
     Handle,
     Message,
+    State,
+    Transitions,
     artifact,
     ask,
     budget,
@@ -21,7 +24,9 @@ from capataz import (
     coding,
     fan_out,
     load,
+    loop,
     messages,
+    migrate,
     now,
     program,
     race,
@@ -30,6 +35,7 @@ from capataz import (
     scope,
     sleep,
     spawn,
+    state,
     step,
     tell,
 )
@@ -43,6 +49,23 @@ class Verdict(BaseModel):
 
 class Job(BaseModel):
     files: list[str]
+
+
+class Ticket(BaseModel):
+    status: str = "open"
+    hours: int = 0
+    transitions: ClassVar[Transitions] = {"status": {"open": ["done"]}}
+
+    def complete(self) -> bool | str:
+        return self.status == "done" or "not done"
+
+    @migrate
+    @classmethod
+    def upgrade(cls, value: Any, version: int) -> Any:
+        return value
+
+
+ticket = state("ticket", Ticket, reach="project", version=2)
 
 
 @program
@@ -125,6 +148,29 @@ async def everything(input: Job) -> list[Verdict]:
     await sleep(timedelta(minutes=1))
     await asyncio.sleep(1)
     return [await run("judge", prompt="Judge", output=Verdict)]
+
+
+@program
+async def keeper(input: Job) -> Ticket:
+    """Uses states and a loop."""
+    assert_type(ticket, State[Ticket])
+    assert_type(await ticket.get(), Ticket)
+    await ticket.set(Ticket())
+    assert_type(await ticket.update(lambda t: t.model_copy(update={"hours": t.hours + 1})), Ticket)
+    assert_type(await ticket.transition("status", "open", "done"), Ticket)
+    assert_type(await ticket.until(lambda t: t.hours > 3), Ticket)
+    assert_type(ticket.changes(), AsyncIterator[Ticket])
+    async for value in ticket.changes():
+        assert_type(value, Ticket)
+        break
+    assert_type(await run("judge", prompt="x", output=Verdict, reads=[ticket], owns=[ticket]), Verdict)
+    assert_type(await spawn("judge", prompt="x", writes=[ticket]), Handle[AgentResult])
+
+    async def day(so_far: Ticket) -> Ticket:
+        return so_far
+
+    assert_type(await loop(day, Ticket(), every="1h", until=lambda t: t.hours > 3), Ticket)
+    return await loop(day, Ticket(), until=3)
 
 
 @program

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from capataz import Handle, ask, budget, fan_out, program, race, run, scope, spawn, step
+from capataz import Handle, ask, budget, fan_out, loop, program, race, run, scope, spawn, state, step
 
 
 class Verdict(BaseModel):
@@ -39,7 +39,23 @@ def check(other: Other) -> None:
     return None
 
 
+other = state("other", Other)
+
+
+async def more(n: int) -> int:
+    return n + 1
+
+
 async def wrong() -> None:
+    await other.set(Verdict(risk="low"))  # rejected
+    l: Verdict = await other.get()  # rejected
+    await other.update(lambda o: Verdict(risk="low"))  # rejected
+    await other.until(lambda o: o.risk)  # rejected
+    state("x", Other, reach="world")  # rejected
+    await run("judge", prompt="x", reads=other)  # rejected
+    await loop(more, "a")  # rejected
+    await loop(more, 0, until=lambda n: n.risk)  # rejected
+    m: str = await loop(more, 0)  # rejected
     a: str = await run("judge", prompt="x", output=Verdict)  # rejected
     b: Verdict = await run("judge", prompt="x")  # rejected
     await run("judge")  # rejected

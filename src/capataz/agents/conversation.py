@@ -95,8 +95,12 @@ class Conversation:
             if not text:
                 self._nudge()
             elif self._wanted is None:
-                self.text = message["content"]
-                return message
+                problem = await self._ports.accept(turn=self.turn - 1, value=message["content"])
+                if problem is None:
+                    self.text = message["content"]
+                    return message
+                self._refuse(problem)
+                self.history += [message, history.user(error_reply(problem).content)]
             else:
                 self._remind(message)
 
@@ -266,7 +270,7 @@ class Conversation:
         if over:
             return Answer(call, "error: not looked at, an earlier submit was accepted", True)
         if self._wanted is None:
-            return self._end_text(call)
+            return await self._end_text(turn, call)
         problem = (call.problem and call.problem + self._cut) or self._wanted.problems(call.arguments or {})
         if problem is None:
             value = history.clean_json(self._wanted.value(call.arguments or {}))
@@ -275,17 +279,26 @@ class Conversation:
                 self.output = value
                 self.text = _last_text(self.history)
                 return Answer(call, "accepted", False, ends=True)
+        self._refuse(problem)
+        return Answer(call, error_reply(problem).content, True)
+
+    def _refuse(self, problem: str) -> None:
+        """Counts a result that was not taken. Raises ``OutputInvalid`` at the last one."""
         self._refusals += 1
         if self._refusals >= MAX_REFUSALS:
             raise OutputInvalid(f"{self._task.name} submitted {self._refusals} times without a valid output: {problem}", refusals=self._refusals)
-        return Answer(call, error_reply(problem).content, True)
 
-    def _end_text(self, call: Call) -> Answer:
+    async def _end_text(self, turn: int, call: Call) -> Answer:
         """A text agent has no ``submit``; a model that calls it all the same has ended, and its fields are the text."""
         fields = call.arguments if call.arguments is not None else {"text": call.raw}
         values = list(fields.values())
         only = values[0] if len(values) == 1 else None
-        self.text = history.clean_text(only) if isinstance(only, str) else canonical_text(history.clean_json(fields))
+        text = history.clean_text(only) if isinstance(only, str) else canonical_text(history.clean_json(fields))
+        problem = await self._ports.accept(turn=turn, value=text)
+        if problem is not None:
+            self._refuse(problem)
+            return Answer(call, error_reply(problem).content, True)
+        self.text = text
         return Answer(call, "accepted", False, ends=True)
 
 

@@ -47,8 +47,20 @@ def first_message(task: AgentTask) -> str:
     if task.data is not None:
         text = json.dumps(to_json(task.data), ensure_ascii=False, sort_keys=True)
         parts.append(block("input, JSON", text))
+    if task.states:
+        parts.append(_states(task))
     parts += [block(f"{name}, {MARK_NOTE}", text) for name, text in sorted(guidance(task.guidance).items())]
     return "\n\n".join(parts)
+
+
+def _states(task: AgentTask) -> str:
+    """What the agent is told of its states."""
+    lines = ["You share these states with others, by the tools state_read and state_edit:"]
+    for state in task.states:
+        may = "read and edit" if state.writes else "read"
+        owns = ", and you must leave it complete: only then can you end" if state.owns else ""
+        lines.append(f"- {state.name}: you may {may} it{owns}. JSON schema: {json.dumps(state.schema, ensure_ascii=False, sort_keys=True)}")
+    return "\n".join(lines)
 
 
 def guidance(files: Mapping[str, str]) -> dict[str, str]:

@@ -27,6 +27,24 @@ class AgentLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StateGrant:
+    """A state that an agent may read; ``writes``: edit too; ``owns``: it cannot end before the state is complete."""
+
+    name: str
+    schema: dict[str, Any]
+    writes: bool
+    owns: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateView:
+    """A state as an agent sees it. ``version`` 0: nobody has written it yet; the value is then its default, or None."""
+
+    version: int
+    value: JsonValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTask:
     """What an agent is asked. ``name`` is the scoped name that a script sees as ``call.agent``."""
 
@@ -45,6 +63,7 @@ class AgentTask:
     guidance: Mapping[str, str] = field(default_factory=dict[str, str])
     harness: str = "agno"                      # agno | command:NAME
     granted: tuple[str, ...] = ()              # ask_human and the like
+    states: tuple[StateGrant, ...] = ()        # what state_read and state_edit work on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +156,15 @@ class AgentPorts(Protocol):
         ...
 
     async def ask(self, question: str, options: list[str] | None) -> str: ...
+
+    async def state_read(self, name: str) -> StateView:
+        """Only from within ``tool_call``'s ``perform``, as ``state_edit``. Raises ``NotFound``."""
+        ...
+
+    async def state_edit(self, name: str, *, patch: JsonValue, version: int) -> StateView:
+        """A JSON merge patch on the given version. Raises ``IllegalStateEdit`` (refused by the state's rules, or based on an
+        outdated version; nothing was stored) and ``NotFound``. Performed again after a crash, it finds what it wrote."""
+        ...
 
 
 class Harness(Protocol):

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from capataz.contracts.canonical import JsonValue, canonical_bytes, digest
-from capataz.contracts.errors import CapatazError, UsageError
-from capataz.contracts.harness import ModelReply, ToolReply
+from capataz.contracts.errors import CapatazError, IllegalStateEdit, NotFound, UsageError
+from capataz.contracts.harness import ModelReply, StateView, ToolReply
 from capataz.contracts.journal import Usage
 from capataz.contracts.sandbox import Mount, Session
 
@@ -48,6 +48,8 @@ class FakePorts:
     live: int = 0
     tree: str | None = None
     keep_requests: bool = True
+    states: dict[str, list[JsonValue]] = field(default_factory=dict[str, list[JsonValue]])   # the versions of each
+    refuse_edit: Callable[[JsonValue], str | None] | None = None
 
     async def _once(self, key: Key, perform: Callable[[], Awaitable[Any]]) -> Any:
         if key in self.journal:
@@ -117,6 +119,21 @@ class FakePorts:
     async def ask(self, question: str, options: list[str] | None) -> str:
         self.asked.append((question, options))
         return self.answers.pop(0)
+
+
+    async def state_read(self, name: str) -> StateView:
+        if name not in self.states:
+            raise NotFound(f"there is no state {name}")
+        versions = self.states[name]
+        return StateView(version=len(versions), value=versions[-1] if versions else None)
+
+    async def state_edit(self, name: str, *, patch: JsonValue, version: int) -> StateView:
+        present = await self.state_read(name)
+        refused = self.refuse_edit(patch) if self.refuse_edit is not None else None
+        if present.version != version or refused is not None:
+            raise IllegalStateEdit(refused or f"state {name} is at version {present.version}, not {version}")
+        self.states[name].append({**(present.value or {}), **patch})
+        return await self.state_read(name)
 
 
 def tree_of(root: Path) -> str:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 from capataz.contracts.canonical import JsonValue, digest
 from capataz.contracts.coding import Refusal
 from capataz.contracts.errors import CapatazError, OutputInvalid, error_from_json
-from capataz.contracts.harness import AgentLimits, ModelReply, ToolReply
+from capataz.contracts.harness import AgentLimits, ModelReply, StateView, ToolReply
 from capataz.contracts.journal import Batch, EffectCompleted, EffectRequested, EffectRow, EffectStatus, NewAsk, Usage
 from capataz.contracts.runtime import Workbench
 from capataz.contracts.sandbox import Mount, Session
 from capataz.contracts.signals import Drained
+from capataz.vm.agent_states import AgentStates
 from capataz.vm.booking import Booking
 from capataz.vm.committer import Part
 from capataz.vm.effect import Effect
@@ -69,6 +70,7 @@ class JournaledPorts:
         self.artifact_bytes = 0
         self._refusals: dict[str, int] = {}
         self._told: set[str] = set()
+        self._states = AgentStates(run, effect)
 
     # ---- sub-effects ---------------------------------------------------------------------------
 
@@ -215,7 +217,7 @@ class JournaledPorts:
         granted = reservation[0].usage.sandbox_s if reservation and self._booking.limited("sandbox_s") else None
         try:
             async with self._booking.within(sub.key, sandbox_s=granted):
-                reply = await perform()
+                reply = await self._states.during(sub.key, perform)
             if writes and self._start_tree is not None:
                 tree = await self._bench.snapshot()
                 reply = replace(reply, tree=tree)
@@ -258,7 +260,7 @@ class JournaledPorts:
         }
         part = Part(
             Batch(completed=(self._completed(sub, result=result, usage=usage, tree=reply.tree),), settled=settled),
-            (("tool.ended", self._effect.key, ended),),
+            (("tool.ended", self._effect.key, ended), *self._states.events(sub.key)),
         )
         # A writing call must be a fact before the next one may change the files again.
         await self._run.committer.durable(part)
@@ -266,6 +268,9 @@ class JournaledPorts:
     # ---- the program's own checks --------------------------------------------------------------
 
     async def accept(self, *, turn: int, value: JsonValue) -> str | None:
+        unfinished = await self._unfinished_states(turn, value) if self._states.owns else None
+        if unfinished is not None:
+            return unfinished
         check = self._effect.args.get("accept")
         if check is None:
             return None
@@ -280,6 +285,16 @@ class JournaledPorts:
             completed = self._completed(sub, result=refusal)
             await self._run.committer.durable(Part(Batch(requested=(requested,), completed=(completed,))))
         return None if refusal is None else self._refused(check, refusal)
+
+    async def _unfinished_states(self, turn: int, value: JsonValue) -> str | None:
+        sub, row = await self._sub("owns", f"t{turn}", {"value": value, "tree": self.tree})
+        if row is not None:
+            return row.result
+        await self._safe_point()
+        said = await self._states.unfinished()
+        part = Batch(requested=(self._requested(sub, None),), completed=(self._completed(sub, result=said),))
+        await self._run.committer.durable(Part(part))
+        return said
 
     async def _refusal(self, check: dict[str, Any], value: JsonValue) -> JsonValue:
         if "callback" in check:
@@ -376,6 +391,12 @@ class JournaledPorts:
         stored = {"name": name, "uri": uri, "media_type": media_type, "bytes": len(data)}
         self._run.emit("artifact.stored", self._effect.key, stored)
         return uri
+
+    async def state_read(self, name: str) -> StateView:
+        return await self._states.read(name)
+
+    async def state_edit(self, name: str, *, patch: JsonValue, version: int) -> StateView:
+        return await self._states.edit(name, patch, version)
 
     async def ask(self, question: str, options: list[str] | None) -> str:
         """A question of the agent to a person: a sub-effect that parks the run like any ask."""

@@ -13,6 +13,7 @@ from capataz.contracts.coding import WorkspaceRef
 from capataz.contracts.errors import OutputInvalid, ProgramError, UsageError, ValueNotSerializable
 from capataz.contracts.journal import Usage
 from capataz.vm.checks import Check, accept_wire, context_wire
+from capataz.vm.grants import Grants, States
 from capataz.vm.handle import Handle
 from capataz.vm.limits import Budget, Duration, duration
 from capataz.vm.program import LoadedProgram, Program
@@ -75,6 +76,9 @@ def run(
     on_exhausted: OnExhausted = "raise",
     accept: Check | Callable[[T], Any] | None = None,
     context: ContextSelector | None = None,
+    reads: States | None = None,
+    writes: States | None = None,
+    owns: States | None = None,
     harness: str | None = None,
 ) -> Coroutine[Any, Any, T]: ...
 @overload
@@ -95,6 +99,9 @@ def run(
     on_exhausted: OnExhausted = "raise",
     accept: Check | Callable[[str], Any] | None = None,
     context: ContextSelector | None = None,
+    reads: States | None = None,
+    writes: States | None = None,
+    owns: States | None = None,
     harness: str | None = None,
 ) -> Coroutine[Any, Any, AgentResult]: ...
 def run(subject: Any = None, /, **given: Any) -> Coroutine[Any, Any, Any]:
@@ -102,6 +109,7 @@ def run(subject: Any = None, /, **given: Any) -> Coroutine[Any, Any, Any]:
 
     ``run("judge", prompt=..., output=Verdict)`` gives a validated ``Verdict``, without ``output`` an ``AgentResult``;
     ``run(program, input=...)`` gives what the program returns. The result is recorded: after a crash it is not made again.
+    ``reads`` and ``writes`` give an agent states to see and to edit, ``owns`` those that it must leave complete.
     Raises the ``OrchestrationError``s of VM.md; ``within`` raises ``DeadlineExceeded``. Cancelling the wait cancels the work.
     """
     return _wait(_ask(subject, given, call_site(2)))
@@ -147,6 +155,9 @@ def spawn(
     on_exhausted: OnExhausted = "raise",
     accept: Check | Callable[[T], Any] | None = None,
     context: ContextSelector | None = None,
+    reads: States | None = None,
+    writes: States | None = None,
+    owns: States | None = None,
     harness: str | None = None,
     daemon: bool = False,
 ) -> Coroutine[Any, Any, Handle[T]]: ...
@@ -168,6 +179,9 @@ def spawn(
     on_exhausted: OnExhausted = "raise",
     accept: Check | Callable[[str], Any] | None = None,
     context: ContextSelector | None = None,
+    reads: States | None = None,
+    writes: States | None = None,
+    owns: States | None = None,
     harness: str | None = None,
     daemon: bool = False,
 ) -> Coroutine[Any, Any, Handle[AgentResult]]: ...
@@ -250,6 +264,9 @@ def _agent(
     on_exhausted: OnExhausted = "raise",
     accept: Accept | None = None,
     context: ContextSelector | None = None,
+    reads: States | None = None,
+    writes: States | None = None,
+    owns: States | None = None,
     harness: str | None = None,
 ) -> _Ask:
     if type not in ("reason", "read", "general"):
@@ -261,6 +278,7 @@ def _agent(
     if not isinstance(prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"prompt must be text, not {prompt!r}")
     output_schema, wrap = _output_schema(output)
+    grants = Grants.of(site, reads, writes, owns, harness)
 
     def input() -> JsonValue:
         return {
@@ -271,8 +289,7 @@ def _agent(
             "output_schema": output_schema,
             "tools": None if tools is None else list(tools),
             "workspace": plain(workspace),
-            "reads": None,
-            "writes": None,
+            **grants.input(),
             "harness": harness,
         }
 
@@ -284,7 +301,7 @@ def _agent(
             "on_exhausted": on_exhausted,
             "accept": accept_wire(runtime, accept, output, wrap=wrap),
             "context": context_wire(runtime, context),
-            "owns": None,
+            "states": grants.args(runtime),
             "text": output is None,
         }
 

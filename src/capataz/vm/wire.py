@@ -53,7 +53,7 @@ MAX_FRAME = 1 << 30
 
 KINDS = (
     # kind: input | args
-    "agent",       # {prompt, data, type, model, output_schema, tools, workspace, reads, writes, harness} | {max_turns, budget, within_s, on_exhausted, accept, context, owns, text}
+    "agent",       # {prompt, data, type, model, output_schema, tools, workspace, reads, writes, harness} | {max_turns, budget, within_s, on_exhausted, accept, context, states, text}
     "child",       # {program, input} | {budget, within_s}
     "step",        # {fn, args, kwargs} | {idempotent, timeout_s}
     "ask",         # {question, kind, options, schema, context, binding} | {approvers, channel, risk, within_s, default}

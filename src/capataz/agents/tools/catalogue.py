@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, create_model
 
-from capataz.agents.tools import command, files, search, talk
+from capataz.agents.tools import command, files, search, states, talk
 from capataz.agents.tools.bench import Bench
 from capataz.agents.tools.errors import ToolError
 from capataz.contracts.errors import UsageError
@@ -70,8 +70,8 @@ class _Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-def _arguments(name: str, **fields: Any) -> type[BaseModel]:
-    return create_model(name, __base__=_Arguments, **fields)
+def _arguments(title: str, /, **fields: Any) -> type[BaseModel]:
+    return create_model(title, __base__=_Arguments, **fields)
 
 
 def _tools() -> list[Tool]:
@@ -104,6 +104,12 @@ def _tools() -> list[Tool]:
         Tool("ask_human", "Ask the person in charge a question and wait for the answer.", _arguments(
             "AskHuman", question=(Annotated[str, Field(min_length=1)], ...), options=(list[str] | None, None),
         ), talk.ask_human, alone=True, types=()),
+        Tool("state_read", "Read a state that is shared with others: its version and its value, as JSON.", _arguments(
+            "StateRead", name=(str, ...),
+        ), states.state_read, types=()),
+        Tool("state_edit", "Change a state by a JSON merge patch (null removes a field, lists are replaced whole). Its rules may refuse it.", _arguments(
+            "StateEdit", name=(str, ...), patch=(dict[str, Any], ...), version=(Annotated[int, Field(ge=0, description="the version that you read")], ...),
+        ), states.state_edit, alone=True, types=()),
     ]
 
 
@@ -122,4 +128,4 @@ def choose(type: AgentType, names: tuple[str, ...] | None, granted: tuple[str, .
     allowed = {name: tool for name, tool in known.items() if type in tool.types or name in granted}
     if names is None:
         return allowed
-    return {name: tool for name, tool in allowed.items() if name in names}
+    return {name: tool for name, tool in allowed.items() if name in names or name in granted}
