@@ -94,7 +94,7 @@ def test_decline_ends_with_two_and_touches_nothing(cli: Cli, home: Path, tmp_pat
 
 def test_an_answer_after_the_target_moved_writes_nothing(cli: Cli, home: Path, tmp_path: Path) -> None:
     repo = small_repository(tmp_path / "repo")
-    shown, ask = parked(cli, repo)
+    _, ask = parked(cli, repo)
     (repo / "other.txt").write_text("meanwhile\n")
     git(repo, "add", "-A")
     git(repo, "commit", "-q", "-m", "meanwhile")

@@ -9,8 +9,8 @@ from capataz.contracts.errors import CapatazError, ChildFailed
 from capataz.contracts.journal import Batch
 from capataz.vm.committer import Part
 from capataz.vm.effect import Done, Effect
-from capataz.vm.keys import child_scope
 from capataz.vm.effects.loaded import sources_of_child
+from capataz.vm.keys import child_scope
 
 if TYPE_CHECKING:
     from capataz.vm.run import Run
