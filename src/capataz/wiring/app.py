@@ -25,6 +25,7 @@ from capataz.vm.large import LargeValues
 from capataz.vm.ports import Parking, Ports
 from capataz.vm.worker import Worker
 from capataz.wiring.agents import Agents
+from capataz.wiring.collector import collect_rarely
 from capataz.wiring.config import load_config
 from capataz.wiring.parts import Harnesses, Parts, open_parts, step_environment
 from capataz.wiring.summary import summarise
@@ -424,6 +425,7 @@ def user_name() -> str:
 
 @asynccontextmanager
 async def open_app(*, home: Path | None = None) -> AsyncIterator[App]:
+    collect_rarely()
     async with AsyncExitStack() as stack:
         parts = await stack.enter_async_context(open_parts(load_config(home)))
         yield App(parts, stack)
