@@ -13,6 +13,7 @@ import dataclasses
 import importlib
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ class ModelsConfig:
             path = name.removeprefix("scripted:")
             if not path:
                 raise UsageError("scripted: needs the path of a script, for example scripted:model.py")
-            return f"scripted:{Path(path).expanduser().absolute()}"
+            return f"scripted:{_absolute(path) if path.startswith('/') else Path(path).expanduser().absolute()}"
         provider, slash, model_id = name.partition("/")
         if not slash and name in self._tables and len(self._tables[name].models) == 1:
             return f"{name}/{self._tables[name].models[0]}"
@@ -242,3 +243,9 @@ class ModelsConfig:
             except UsageError:
                 continue
         return found
+
+
+@lru_cache(maxsize=256)
+def _absolute(path: str) -> str:
+    """An absolute path as ``pathlib`` writes it. Asked for at each model call of an agent."""
+    return str(Path(path))

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -253,7 +254,7 @@ class JournaledPorts:
         usage = Usage(tool_calls=1)
         settled = await self._booking.settle(sub.key, replace(usage, sandbox_s=lasted_s))
         self.usage = self.usage + usage
-        result = await self._run.large.outward({**asdict(reply), "artifacts": list(reply.artifacts)})
+        result = await self._run.large.outward({**{name: getattr(reply, name) for name in ToolReply.__slots__}, "artifacts": list(reply.artifacts)})
         ended = {
             "agent": self._name, "turn": turn, "tool": name, "failed": reply.failed, "summary": reply.summary,
             "duration_s": round(self._run.now() - sub.started_at, 3), "tree": reply.tree,
@@ -340,12 +341,12 @@ class JournaledPorts:
         return [note.text for note in notes]
 
     def _recorded_notes(self, turn: int) -> list[str] | None:
-        key = sub_key(self._effect.key, "steering", f"t{turn}", digest({"turn": turn}))
+        key = sub_key(self._effect.key, "steering", f"t{turn}", _turn_digest(turn))
         row = self._run.history.finished(key)
         if row is None:
             return None
         if key not in self._run.history.rows:
-            sub = _Sub(key, "steering", f"t{turn}", digest({"turn": turn}), False, self._run.now())
+            sub = _Sub(key, "steering", f"t{turn}", _turn_digest(turn), False, self._run.now())
             self._take_over(sub, row)
         self._told.update(note["id"] for note in row.result)
         return [note["text"] for note in row.result]
@@ -430,6 +431,12 @@ class JournaledPorts:
         await self._run.committer.durable(
             Part(Batch(requested=(self._requested(sub, given),), asks=(ask,)), (("ask.opened", self._effect.key, opened),))
         )
+
+
+@lru_cache(maxsize=1024)
+def _turn_digest(turn: int) -> str:
+    """What identifies the steering of a turn."""
+    return digest({"turn": turn})
 
 
 def _shortened(value: JsonValue) -> JsonValue:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from capataz.contracts.canonical import JsonValue, digest
 
@@ -12,18 +12,19 @@ SHOWN_DIGEST = 16
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a key is made of; ``input_digest`` has all 64 hex digits, the key shows 16."""
+    """What a key is made of; ``input_digest`` has all 64 hex digits, the key shows 16. ``key`` is asked for a dozen times an effect."""
 
     scope: str
     kind: str
     name: str
     input_digest: str
     ordinal: int
+    key: str = field(init=False)
 
-    @property
-    def key(self) -> str:
+    def __post_init__(self) -> None:
         place = f"{self.scope}/" if self.scope else ""
-        return f"{place}{self.kind}:{self.name}#{self.input_digest[:SHOWN_DIGEST]}.{self.ordinal}"
+        key = f"{place}{self.kind}:{self.name}#{self.input_digest[:SHOWN_DIGEST]}.{self.ordinal}"
+        object.__setattr__(self, "key", key)
 
 
 class Identities:
