@@ -97,6 +97,7 @@ async def _loop(model: JournaledModel, task: AgentTask) -> None:
     from agno.agent import Agent
 
     agent = Agent(
+        id="capataz",
         model=model,
         system_message=clean_text(prompts.system_message(task.type, task.output_schema is not None, task.write_globs)),
         # No tools=[Function(...)]: Agno copies every Function for every run, 0.1 ms each, only to hand requests back to the model
@@ -105,7 +106,8 @@ async def _loop(model: JournaledModel, task: AgentTask) -> None:
         resolve_in_context=False,
         retries=0,
     )
-    run = await agent.arun(clean_text(prompts.first_message(task)), stream=False)
+    # Ids of ours: those that Agno would invent cost a tenth of its part.
+    run = await agent.arun(clean_text(prompts.first_message(task)), stream=False, run_id=f"{task.run_id}/{task.key}", session_id=task.key)
     raise AgentFailed(f"{task.name}: the harness ended by itself with status {run.status}: {run.content}")
 
 
