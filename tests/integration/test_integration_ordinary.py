@@ -34,12 +34,14 @@ def interpreter() -> str | None:
     return None
 
 
-class OrdinaryCli(Cli):
-    """``capataz`` as uid 1000, started by the system's own interpreter where ours is root's alone."""
-
-    def environment(self, **more: str) -> dict[str, str]:
-        paths = [str(Path(sys.modules["capataz"].__file__ or "").parents[1]), *(p for p in sys.path if p.endswith("site-packages"))]
-        return {**super().environment(**more), "HOME": str(self.home.parent), "PYTHONPATH": os.pathsep.join(paths)}
+def environment_of_its_own(python: str, folder: Path) -> str:
+    """A virtual environment of ``python`` that sees the packages of ours: everything that is started finds them too."""
+    subprocess.run([python, "-m", "venv", "--without-pip", str(folder)], check=True, capture_output=True)
+    source = str(Path(sys.modules["capataz"].__file__ or "").parents[1])
+    paths = [source, *(path for path in sys.path if path.endswith("site-packages"))]
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "shared.pth").write_text("".join(f"{path}\n" for path in paths))
+    return str(folder / "bin" / "python")
 
 
 @pytest.fixture
@@ -59,11 +61,13 @@ def test_a_source_that_may_only_be_read(place: Path, monkeypatch: pytest.MonkeyP
         pytest.skip("no interpreter that an ordinary user may run")
     import capataz  # noqa: F401  (its place is asked for above)
 
-    monkeypatch.setattr(sys, "executable", python)
+    monkeypatch.setattr(sys, "executable", environment_of_its_own(python, place / "venv"))
+    monkeypatch.setenv("HOME", str(place))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     script = place / "script.py"
     script.write_text((CASES / "two_workers.py").read_text())
     repo = small_repository(place / "repo")                # root's, readable by all
-    cli = OrdinaryCli(place / "home", place / "log.jsonl", AS_USER)
+    cli = Cli(place / "home", place / "log.jsonl", AS_USER)
     try:
         _job(cli, repo, script)
     finally:
@@ -75,6 +79,7 @@ def _job(cli: Cli, repo: Path, script: Path) -> None:
     done = cli.run(*do_args(repo, script), "--yes")
     assert done.code in (1, 64), done
     shown = done.json
+    assert "error" not in shown, done
     assert shown["reason"]["code"] == "repository_unusable"
     assert "cannot be written by this user" in shown["reason"]["message"] and "Traceback" not in done.err
     assert shown["rounds"][-1]["passed"]
