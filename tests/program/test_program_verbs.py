@@ -352,9 +352,9 @@ async def test_children(zygote: Zygote) -> None:
 
     assert await play(zygote, body, answer=answer) == [{"ok": True}, {"any": 1}, None]
     assert asked == [
-        ("child", "child", {"program": "audit:child", "input": {"pr": 1}}, {"budget": None, "within_s": None}),
-        ("child", "thing", {"program": "dir/other.py:thing", "input": {"x": 1}}, {"budget": None, "within_s": 60.0}),
-        ("child", "nothing", {"program": "audit:nothing", "input": None}, {"budget": None, "within_s": None}),
+        ("child", "child", {"program": "audit:child", "input": {"pr": 1}}, {"budget": None, "within_s": None, "loaded": False}),
+        ("child", "thing", {"program": "dir/other.py:thing", "input": {"x": 1}}, {"budget": None, "within_s": 60.0, "loaded": True}),
+        ("child", "nothing", {"program": "audit:nothing", "input": None}, {"budget": None, "within_s": None, "loaded": False}),
     ]
     wrong = body.replace("input=In(pr=1)", "input={'pr': 'x'}")
     with pytest.raises(ProgramLoadError, match=r"audit\.py:21: .*wrong input of child: pr: "):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timedelta
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, assert_type
 
 from pydantic import BaseModel

@@ -48,7 +48,7 @@ async def more(n: int) -> int:
 
 async def wrong() -> None:
     await other.set(Verdict(risk="low"))  # rejected
-    l: Verdict = await other.get()  # rejected
+    n: Verdict = await other.get()  # rejected
     await other.update(lambda o: Verdict(risk="low"))  # rejected
     await other.until(lambda o: o.risk)  # rejected
     state("x", Other, reach="world")  # rejected

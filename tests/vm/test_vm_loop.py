@@ -161,6 +161,61 @@ async def main() -> list[str]:
     assert calls == ["new <one 3>", "one 4", "new <one 4>"]
 
 
+async def test_a_carry_of_another_shape_is_migrated(tmp_path: Path) -> None:
+    old = """
+class Log(BaseModel):
+    lines: str = ""
+
+def double(n: int) -> str:
+    return str(2 * n)
+
+@program
+async def main() -> Any:
+    async def body(log: Log) -> Log:
+        await step("double", double, 1)
+        said = await run("a", prompt=f"a {len(log.lines)}")
+        return Log(lines=f"{log.lines}x")
+    return await loop(body, Log(), until=4)
+"""
+    new = """
+class Log(BaseModel):
+    lines: list[str] = []
+    more: int = 0
+
+    @migrate
+    @classmethod
+    def upgrade(cls, value: Any, version: int) -> Any:
+        return {"lines": list(value["lines"])}
+
+class Doubled(BaseModel):
+    n: int
+
+    @migrate
+    @classmethod
+    def upgrade(cls, value: Any, version: int) -> Any:
+        return {"n": int(value)}
+
+def double(n: int) -> Doubled:
+    return Doubled(n=2 * n)
+
+@program
+async def main() -> Any:
+    async def body(log: Log) -> Log:
+        doubled = await step("double", double, 1)
+        await run("a", prompt=f"a {len(log.lines)}")
+        return Log(lines=[*log.lines, "y"], more=doubled.n)
+    return await loop(body, Log(), until=4)
+"""
+    bad = {"a 2"}
+    async with open_lab(lambda c: ProviderUnavailable("down") if c.prompt in bad else "x") as lab:
+        failed = await lab.run(written(tmp_path, old))
+        assert failed.state == "failed"
+        bad.clear()
+        written(tmp_path, new, "new")
+        run = await lab.resume_with(failed.run_id, tmp_path / "new.py")
+    assert run.result == {"lines": ["x", "x", "y", "y"], "more": 2}, run.reason
+
+
 # ---- crashes -------------------------------------------------------------------------------------
 
 

@@ -30,6 +30,7 @@ TABLES = (
 FUNCTIONS = (
     "capataz_commit", "capataz_update_run", "capataz_has_news", "capataz_now", "capataz_lock_state", "capataz_wait_for_states",
     "capataz_state_put", "capataz_archive",
+    "capataz_fold_reservations",
 )  # fmt: skip
 _KIND = "capataz-backup 1"
 

@@ -784,6 +784,29 @@ async def a_finished_epoch_leaves_the_effects_with_all_below(journal: Journal) -
     assert await journal.archive("r2") == []
 
 
+@case
+async def what_finished_epochs_used_of_accounts_still_counts(journal: Journal) -> None:
+    lease = await started(journal)
+    worst = Usage(usd=Decimal("0.30"), output_tokens=100, turns=1, sandbox_s=2.5)
+    limits = (AccountLimit(account="", limits={"usd": "5"}), AccountLimit(account="a", limits={"usd": "2"}))
+    await journal.commit(lease, Batch(accounts=limits))
+    for n in range(4):
+        agent, call, free = f"g{n}", f"g{n}>model", f"f{n}"
+        rows = (requested(agent, n), requested(call, None, parent=agent), requested(free, n + 10))
+        hold = (Reservation(effect=call, accounts=("a", ""), usage=worst), Reservation(effect=free, accounts=("",), usage=worst))
+        await journal.commit(lease, Batch(requested=rows, reserved=hold))
+        really = Usage(usd=Decimal("0.1") * (n + 1), output_tokens=90, turns=1, sandbox_s=0.5)
+        done = (completed(call, None), completed(agent, 2 * n), completed(free, 2 * n + 1))
+        await journal.commit(lease, Batch(completed=done, settled=(Settlement(effect=call, usage=really), Settlement(effect=free, usage=Usage()))))
+        before = await journal.accounts("r1")
+        await journal.commit(lease, Batch(archived=(agent, free)))
+        await journal.commit(lease, Batch(archived=(agent, free)))
+        assert await journal.accounts("r1") == before, n
+    root, leaf = await journal.accounts("r1")
+    assert root.used == leaf.used == Usage(usd=Decimal("0.90"), output_tokens=360, turns=4, sandbox_s=2.0)
+    assert root.overrun == leaf.overrun == Usage(usd=Decimal("0.10"))
+
+
 # ---- timers and wake-ups -------------------------------------------------------------------------
 
 

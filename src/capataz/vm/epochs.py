@@ -16,10 +16,11 @@ from capataz.vm import determinism
 from capataz.vm.life import finish
 from capataz.vm.limits import Duration, duration
 from capataz.vm.loop import ProgramLoop
+from capataz.vm.migrations import recorded
 from capataz.vm.runtime import Lane, Runtime, current, present_lane, scope_path
 from capataz.vm.scopes import outside
 from capataz.vm.sites import call_site
-from capataz.vm.values import plain, problem, type_name, typed
+from capataz.vm.values import plain, problem, type_name
 
 C = TypeVar("C")
 
@@ -38,7 +39,8 @@ async def loop(
     spawned is awaited (daemons and tasks that are left are cancelled), its journal is archived, and the carry is all that goes
     on: a resume continues with the present epoch, as fast after 100,000 epochs as after ten. So what ``body`` changes outside
     of its carry is lost at a resume; keep it in the carry or in a ``state``. The carry must have a JSON form; it comes back as
-    the type that ``body`` is annotated with. An error of ``body`` leaves the loop.
+    the type that ``body`` is annotated with. An error of ``body`` leaves the loop. An edited program goes on with the present
+    epoch as long as it begins the loop with the same carry; a changed carry type may have an ``@migrate``.
     """
     if isinstance(until, bool) or (isinstance(until, int) and until < 1):
         raise UsageError(f"loop(until={until!r}): write a function of the carry, or a number of epochs, one or more")
@@ -61,7 +63,7 @@ class _Loop(Generic[C]):
         runtime, scope = self._runtime, scope_path.get()
         ordinal = runtime.lane().new_loop(scope)
         value = self._plain(carry)
-        begun = runtime.request("loop", input={"carry": value}, site=self._site)
+        begun = runtime.request("loop", input={"carry": _identity(carry, value)}, site=self._site)
         await begun
         lane = Lane(begun.no, above=runtime.lane())
         place = f"~loop.{ordinal}" if ordinal else "~loop"
@@ -125,9 +127,15 @@ class _Loop(Generic[C]):
     def _typed(self, value: JsonValue) -> C:
         """Always by way of JSON, so that an epoch sees the same carry in every process."""
         try:
-            return typed(self._type, value)
+            return recorded(self._type, value)
         except ValidationError as error:
             raise OutputInvalid(f"{self._site}: the carry of the loop is no valid {type_name(self._type)}: {problem(error)}") from error
+
+
+def _identity(carry: Any, value: JsonValue) -> JsonValue:
+    """What the loop is known by: its first carry, of a model without defaults, so that a new field of the model does not make
+    another loop of it."""
+    return carry.model_dump(mode="json", exclude_defaults=True) if isinstance(carry, BaseModel) else value
 
 
 def _carry_type(body: Callable[..., Any], carry: Any) -> Any:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
 from capataz.contracts.canonical import JsonValue
+from capataz.vm.values import plain, typed
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK = "__capataz_migrate__"
@@ -29,6 +32,22 @@ def migrate(method: F) -> F:
     target: Any = getattr(method, "__func__", method)
     setattr(target, _MARK, True)
     return method
+
+
+def recorded(type_: Any, value: JsonValue) -> Any:
+    """A recorded result as a value of today's type, by its ``@migrate`` when it does not fit as it is. Raises pydantic's
+    ``ValidationError``."""
+    try:
+        return typed(type_, value)
+    except ValidationError:
+        migration = migration_of(type_)
+        if migration is None:
+            raise
+        try:
+            new = plain(migration(value, 0))
+        except (LookupError, TypeError, ValueError, AttributeError):
+            new = value  # not of an older version, but wrong
+        return typed(type_, new)
 
 
 def migration_of(type_: Any) -> Migration | None:

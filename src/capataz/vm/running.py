@@ -16,12 +16,13 @@ from capataz.vm.checks import Check, accept_wire, context_wire
 from capataz.vm.grants import Grants, States
 from capataz.vm.handle import Handle
 from capataz.vm.limits import Budget, Duration, duration
+from capataz.vm.migrations import recorded
 from capataz.vm.program import LoadedProgram, Program
 from capataz.vm.results import AgentResult
 from capataz.vm.runtime import Runtime, current
 from capataz.vm.scopes import own
 from capataz.vm.sites import call_site
-from capataz.vm.values import is_object, plain, problem, schema, type_name, typed, wrapped
+from capataz.vm.values import is_object, plain, problem, schema, type_name, wrapped
 
 I = TypeVar("I")  # noqa: E741
 T = TypeVar("T")
@@ -242,7 +243,7 @@ def _typed(output: Any, value: JsonValue, site: str) -> Any:
     if output is None or output is type(None):
         return None
     try:
-        return typed(output, value)
+        return recorded(output, value)
     except ValidationError as error:
         raise OutputInvalid(f"{site}: the recorded result is no valid {type_name(output)}: {problem(error)}") from error
 

@@ -14,11 +14,12 @@ from pydantic import ValidationError
 from capataz.contracts.canonical import bytes_to_json, canonical_bytes
 from capataz.contracts.errors import OutputInvalid, ProgramLoadError, StepFailed, UsageError
 from capataz.vm.limits import Duration, duration
+from capataz.vm.migrations import recorded
 from capataz.vm.results import moment
 from capataz.vm.runtime import current
 from capataz.vm.sites import call_site
 from capataz.vm.steperrors import builtin_error
-from capataz.vm.values import plain, problem, type_name, typed
+from capataz.vm.values import plain, problem, type_name
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -87,7 +88,7 @@ def _result(fn: Any, value: Any, site: str) -> Any:
     if type_ is None:
         return value
     try:
-        return typed(type_, value)
+        return recorded(type_, value)
     except ValidationError as error:
         raise OutputInvalid(f"{site}: the recorded result of {fn.__qualname__} is no valid {type_name(type_)}: {problem(error)}") from error
 

@@ -513,13 +513,18 @@ $$;
 
 -- Moves effects and all that is below them (calls of agents, effects of children and of inner loops) to the archive.
 CREATE FUNCTION capataz_archive(p_run text, p_generation integer, p_keys text[]) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_keys text[];
+BEGIN
     WITH RECURSIVE gone AS (
         SELECT key FROM effects WHERE run_id = p_run AND generation = p_generation AND key = ANY (p_keys)
         UNION
         SELECT e.key FROM effects e JOIN gone g ON e.parent = g.key WHERE e.run_id = p_run AND e.generation = p_generation
-    ), moved AS (
-        DELETE FROM effects e USING gone g WHERE e.run_id = p_run AND e.generation = p_generation AND e.key = g.key
+    )
+    SELECT array_agg(key) INTO v_keys FROM gone;
+    WITH moved AS (
+        DELETE FROM effects e WHERE e.run_id = p_run AND e.generation = p_generation AND e.key = ANY (v_keys)
         RETURNING e.*
     )
     INSERT INTO effects_archive (id, run_id, generation, key, parent, scope, kind, name, input_digest, ordinal, request_no, delivery_no,
@@ -529,4 +534,39 @@ LANGUAGE sql AS $$
            result, error, usage, cost, started_at, ended_at, repeated, reused_from, start_tree, end_tree, worker, epoch
     FROM moved
     ON CONFLICT (run_id, generation, key) DO NOTHING;
+    PERFORM capataz_fold_reservations(p_run, p_generation, v_keys);
+END
+$$;
+
+-- Settled reservations of a finished epoch become one row for each path of accounts, with the same use and overrun: what was
+-- reserved counts up to what was used of it.
+CREATE FUNCTION capataz_fold_reservations(p_run text, p_generation integer, p_keys text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    x record;
+BEGIN
+    FOR x IN
+        SELECT r.accounts, '~archived:' || array_to_string(r.accounts, ',') AS sum_key, array_agg(r.effect) AS effects
+        FROM reservations r
+        WHERE r.run_id = p_run AND r.generation = p_generation AND r.effect = ANY (p_keys) AND r.settled IS NOT NULL
+        GROUP BY r.accounts
+    LOOP
+        WITH old AS (
+            SELECT reserved::jsonb AS reserved, settled::jsonb AS settled FROM reservations
+            WHERE run_id = p_run AND generation = p_generation AND (effect = ANY (x.effects) OR effect = x.sum_key)
+        ), fields AS (
+            SELECT s.key, sum((s.value #>> '{}')::numeric) AS used,
+                   sum(least((s.value #>> '{}')::numeric, coalesce((old.reserved ->> s.key)::numeric, 0))) AS covered
+            FROM old, jsonb_each(old.settled) AS s GROUP BY s.key
+        ), sums AS (
+            SELECT coalesce(jsonb_object_agg(key, CASE WHEN key = 'usd' THEN to_jsonb(used::text) ELSE to_jsonb(used) END), '{}') AS used,
+                   coalesce(jsonb_object_agg(key, CASE WHEN key = 'usd' THEN to_jsonb(covered::text) ELSE to_jsonb(covered) END), '{}') AS covered
+            FROM fields
+        )
+        INSERT INTO reservations (run_id, generation, effect, accounts, reserved, settled)
+        SELECT p_run, p_generation, x.sum_key, x.accounts, covered::json, used::json FROM sums
+        ON CONFLICT (run_id, generation, effect) DO UPDATE SET reserved = excluded.reserved, settled = excluded.settled;
+        DELETE FROM reservations WHERE run_id = p_run AND generation = p_generation AND effect = ANY (x.effects);
+    END LOOP;
+END
 $$;
