@@ -127,7 +127,7 @@ def test_a_parked_run_says_how_to_answer(cli: Any, app: FakeApp) -> None:
     app.journal.questions["a1"] = ask_record()
     said = cli("do", "x")
     assert said.code == 0
-    assert "capataz answer a1 approve|decline" in said.err
+    assert "capataz answer a1 approve\n           or: capataz answer a1 decline" in said.err
     assert f"capataz resume {RUN}" in said.err
 
 

@@ -109,7 +109,7 @@ def test_the_question_shows_the_diff_and_takes_a_decision() -> None:
         assert b"+the diff\\x1b[31m" in read_until(tty, b"d shows the diff] > ")
         os.write(tty, b"perhaps\n")
         read_until(tty, b"d shows the diff] > ")
-        os.write(tty, b"dec\n")
+        os.write(tty, b"decline\n")
         read_until(tty, b"declined")
         assert process.wait(timeout=20) == 2
 
@@ -137,7 +137,7 @@ def test_without_a_terminal_nobody_is_asked() -> None:
     done = start("ask", "do", "x", "--json")
     out, err = done.communicate(timeout=20)
     assert done.returncode == 0 and json.loads(out)["state"] == "parked"
-    assert "capataz answer a1 approve|decline" in err
+    assert "capataz answer a1 approve" in err
     assert "planner started" in err
 
 

@@ -17,7 +17,7 @@ def parked(cli: Cli, repo: Path) -> tuple[dict[str, Any], str]:
     assert (shown["state"], shown["outcome"], shown["approval"]) == ("parked", None, None)
     asks = [ask for ask in cli.json("asks", "--run", shown["run_id"])["asks"]]
     assert len(asks) == 1
-    assert f"capataz answer {asks[0]['ask_id']} approve|decline" in done.err
+    assert f"capataz answer {asks[0]['ask_id']} approve\n" in done.err
     return shown, asks[0]["ask_id"]
 
 

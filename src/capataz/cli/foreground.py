@@ -9,15 +9,17 @@ from typing import Any
 from capataz.cli.app_port import App
 from capataz.cli.entry import INTERRUPTED
 from capataz.cli.output import emit_json, emit_line, stderr_line
-from capataz.cli.person import can_ask, put_question
+from capataz.cli.person import can_ask, how_to_answer, put_question
 from capataz.cli.progress import Progress, progress
 from capataz.cli.report import run_lines
 from capataz.contracts.errors import exit_code
 from capataz.contracts.journal import FINAL_STATES, AskRecord, RunRecord
 
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 class Interrupt:
-    """Ctrl-C once (or SIGTERM) drains; twice cancels ``task`` at once."""
+    """Ctrl-C once (or SIGTERM, or a closed terminal) drains; twice cancels ``task`` at once."""
 
     def __init__(self, app: App, shown: Progress) -> None:
         self.stop = asyncio.Event()
@@ -28,13 +30,13 @@ class Interrupt:
 
     def __enter__(self) -> Interrupt:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _STOPS:
             loop.add_signal_handler(number, self.hit)
         return self
 
     def __exit__(self, *exc: object) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _STOPS:
             loop.remove_signal_handler(number)
 
     def hit(self) -> None:
@@ -101,9 +103,7 @@ async def _hints(app: App, run: RunRecord) -> None:
     """What a person can do next with a run that is not finished, or did not do what was asked."""
     if run.state == "parked":
         for question in await app.journal.asks(run_id=run.run_id):
-            options: list[Any] = question.options if isinstance(question.options, list) else []
-            choice = "|".join(str(option) for option in options) or "VALUE"
-            stderr_line(f"{question.question}\n  answer with: capataz answer {question.ask_id} {choice}")
+            stderr_line("\n".join([question.question, *how_to_answer(question)]))
         for wait in run.waiting or []:
             _wait_hint(run.run_id, wait)
     if run.state not in FINAL_STATES:

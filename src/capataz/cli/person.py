@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import shlex
 import sys
+import termios
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -22,6 +25,7 @@ def can_ask() -> bool:
 
 async def put_question(ask: AskRecord, blobs: Blobs, stop: asyncio.Event) -> Any:
     """Shows the question and waits for a fitting answer. None: the person left it open (end of input, Ctrl-C)."""
+    _forget_typed()
     _show(ask)
     async for line in _lines(stop):
         word = line.strip()
@@ -34,7 +38,8 @@ async def put_question(ask: AskRecord, blobs: Blobs, stop: asyncio.Event) -> Any
 
 
 def parse(ask: AskRecord, word: str) -> Any:
-    """The value that ``word`` stands for, or None when it is no answer. Choices may be given by number or unique beginning."""
+    """The value that ``word`` stands for, or None when it is no answer. An approval wants the whole word; other choices may be
+    given by number or unique beginning."""
     if ask.kind == "text":
         return word or None
     if ask.kind == "model":
@@ -43,12 +48,27 @@ def parse(ask: AskRecord, word: str) -> Any:
         except ValueError:
             return None
     options: list[Any] = ask.options if isinstance(ask.options, list) else []
+    if ask.kind == "approval":
+        return word if word in options else None
     if word.isdecimal() and 0 < int(word) <= len(options) and word not in options:
         return options[int(word) - 1]
     begun = [option for option in options if str(option) == word] or [
         option for option in options if word and str(option).startswith(word.lower())
     ]
     return begun[0] if len(begun) == 1 else None
+
+
+def how_to_answer(ask: AskRecord) -> list[str]:
+    """A command for each answer, each on a line of its own: pasted into a shell it does just what it says."""
+    words = [str(option) for option in ask.options] if isinstance(ask.options, list) and ask.options else ["VALUE"]
+    heads = ["  answer with:", *["           or:"] * (len(words) - 1)]
+    return [f"{head} capataz answer {ask.ask_id} {clean(shlex.quote(word))}" for head, word in zip(heads, words, strict=True)]
+
+
+def _forget_typed() -> None:
+    """What was typed before the question stood there was no answer to it."""
+    with contextlib.suppress(OSError, termios.error):
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def _show(ask: AskRecord) -> None:

@@ -10,7 +10,7 @@ from capataz.cli import bridge, options
 from capataz.cli.app_port import App
 from capataz.cli.foreground import carry_on, tell
 from capataz.cli.output import clean, emit_json, emit_line, stderr_line
-from capataz.cli.person import parse
+from capataz.cli.person import how_to_answer, parse
 from capataz.cli.report import approval_lines
 from capataz.cli.verbs.common import Json, examples, find_run, iso
 from capataz.contracts.errors import AlreadyAnswered, NotFound, UsageError
@@ -78,8 +78,8 @@ def _show(ask: AskRecord) -> None:
     elif ask.closed:
         emit_line(f"  closed: {clean(ask.closed)}")
     else:
-        choice = "|".join(str(option) for option in ask.options) if isinstance(ask.options, list) and ask.options else "VALUE"
-        emit_line(f"  answer with: capataz answer {ask.ask_id} {clean(choice)}")
+        for line in how_to_answer(ask):
+            emit_line(line)
 
 
 def answer(
