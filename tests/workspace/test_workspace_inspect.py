@@ -41,6 +41,10 @@ async def test_bare_worktree_submodule_detached(tmp_path: Path, repositories: Lo
 
     odd.git(source, "checkout", "-q", "--detach")
     assert (await repositories.inspect(source)).head_ref is None
+    for ref in ("refs/remotes/origin/main", "refs/tags/v1"):
+        odd.git(source, "update-ref", ref, "HEAD")
+        odd.git(source, "symbolic-ref", "HEAD", ref)
+        assert (await repositories.inspect(source)).head_ref is None
 
 
 async def test_shallow_and_sha256(tmp_path: Path, repositories: LocalRepositories) -> None:

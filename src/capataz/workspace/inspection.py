@@ -136,9 +136,11 @@ def _object_format(git: Git) -> Literal["sha1", "sha256"]:
 
 
 def _head_ref(git: Git, named: Path) -> str | None:
+    """The branch that HEAD names. A HEAD that names a tag or a remote's branch stands on no branch: nothing is promoted there."""
     result = git.run("symbolic-ref", "-q", "HEAD")
     if result.code == 0:
-        return os.fsdecode(result.stdout.rstrip(b"\n"))
+        ref = os.fsdecode(result.stdout.rstrip(b"\n"))
+        return ref if ref.startswith("refs/heads/") else None
     if result.code == 1:
         return None
     raise RepositoryUnusable(f"{named}: HEAD cannot be read: {result.words()}")
