@@ -129,6 +129,9 @@ class FakeApp:
     async def held(self, run_id: str) -> bool:
         return self.live_holder
 
+    async def usage_by(self, run_id: str) -> dict[str, Any]:
+        return {"agent": {}, "program": {}}
+
     async def summary(self, run_id: str) -> dict[str, Any]:
         run = await self.journal.get_run(run_id)
         usage = Usage(usd=Decimal("0.5"), model_calls=2)

@@ -62,6 +62,10 @@ class App(Protocol):
         """``show --json``'s object (``capataz.wiring.summary``). Raises ``NotFound``."""
         ...
 
+    async def usage_by(self, run_id: str) -> dict[str, Any]:
+        """``{"agent": {name: usage}, "program": {name: usage}}``, of all generations. Raises ``NotFound``."""
+        ...
+
     async def answer(self, ask_id: str, value: JsonValue, *, by: str, channel: str, note: str | None) -> AskRecord:
         """Checks the value against the ask's kind, options and schema and stores it by compare-and-swap.
         Raises ``NotFound``, ``AlreadyAnswered``, ``UsageError``."""

@@ -214,16 +214,15 @@ class App:
         asks = await self.journal.asks(run_id=run_id, open_only=False)
         lost = await self._orphans(run)
         run = replace(run, result=await self._large.inward(run.result))
-        shown = summarise(
+        return summarise(
             run, rows, asks, await self.journal.usage(run_id), now=self._now(), sandbox=await self._sandbox_of(run_id),
             orphans=lost,
         )
-        shown["usage_by"] = await self._usage_by(run)
-        return shown
 
-    async def _usage_by(self, run: RunRecord) -> dict[str, Any]:
+    async def usage_by(self, run_id: str) -> dict[str, Any]:
         from capataz.wiring.usage import usage_by
 
+        run = await self.journal.get_run(run_id)
         return usage_by([row for n in range(run.generation + 1) for row in await self.journal.effects(run.run_id, generation=n)])
 
     async def _orphans(self, run: RunRecord) -> list[str]:

@@ -73,13 +73,13 @@ def show(run: RunId, json: Json = False) -> int:
 def tree(run: RunId, json: Json = False) -> int:
     """Show a run's effects as a tree: scopes, agents, their model and tool calls, steps, questions."""
 
-    async def work(app: App) -> tuple[str, list[EffectRow]]:
+    async def work(app: App) -> tuple[str, list[EffectRow], dict[str, Any]]:
         run_id = (await find_run(app.journal, run)).run_id
-        return run_id, await app.journal.effects(run_id)
+        return run_id, await app.journal.effects(run_id), await app.usage_by(run_id) if json else {}
 
-    run_id, rows = bridge.with_app(work)
+    run_id, rows, usage = bridge.with_app(work)
     if json:
-        emit_json({"run_id": run_id, "tree": tree_json(rows)})
+        emit_json({"run_id": run_id, "tree": tree_json(rows), "usage_by": usage})
     else:
         for line in tree_lines(run_id, rows):
             emit_line(line)
