@@ -26,7 +26,7 @@ def block(language: str, text: str) -> str:
         ("`capataz do --polcy FILE`", "page.md:1: `capataz do` has no --polcy"),
         ("`capataz ps --yes`", "page.md:1: `capataz ps` has no --yes"),
         ("Use `--sandbx`.", "page.md:1: no verb has --sandbx"),
-        ("`capataz resolve RUN`", "page.md:1: there is no `capataz resolve`"),
+        ("`capataz teleport RUN`", "page.md:1: there is no `capataz teleport`"),
         ("`capataz --verbose`", "page.md:1: capataz has no --verbose"),
         ("`capataz db backup --force`", "page.md:1: `capataz db backup` has no --force"),
         (block("sh", "make\ncapataz ps | capataz shw RUN"), "page.md:5: there is no `capataz shw`"),
