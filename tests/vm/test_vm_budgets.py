@@ -78,7 +78,7 @@ async def test_64_agents_in_a_tree_race_for_one_dollar_across_a_kill(tmp_path: P
 
     async def respond(call):  # type: ignore[no-untyped-def]
         await asyncio.sleep(0.002)
-        return MORE if call.turn < 1 else "done"
+        return MORE if call.turn < 1 and int(call.prompt) % 2 else "done"
 
     async with open_lab(respond, price=Decimal("0.03")) as lab:
         run_id = await lab.start(f"{file}:tree", budget_usd="1.00")

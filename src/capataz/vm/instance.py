@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from capataz.contracts.canonical import JsonValue
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from capataz.vm.run import Run
 
 REPLAY_CHUNK = 200
+FRAME_ROWS = 100
+FRAMES_AHEAD = 4
+Replayed = tuple[EffectRow, JsonValue]
 COLLECT_S = 0.002  # how long a completion waits for the requests that follow from it, to share one commit
 
 
@@ -67,12 +72,13 @@ class Instance:
         async with Pipe.open(self.run.zygote) as pipe:
             self._pipe = pipe
             frame = await pipe.ask(self._start_frame)
-            while True:
+            await self._admit(frame)
+            if frame["t"] == "batch" and self._may_run_ahead():
+                frame = await self._replay_ahead(pipe, frame)
+            while frame["t"] == "batch":
+                frame = await self._deliver(await self._next_items())
                 await self._admit(frame)
-                if frame["t"] != "batch":
-                    return await self._end(frame)
-                items = await self._next_items()
-                frame = await self._deliver(items)
+            return await self._end(frame)
 
     async def _end(self, frame: dict[str, Any]) -> JsonValue:
         if not self._live and not self._replay_complete():
@@ -94,9 +100,16 @@ class Instance:
 
     # ---- requests ------------------------------------------------------------------------------
 
-    async def _admit(self, frame: dict[str, Any]) -> None:
+    async def _admit(self, frame: dict[str, Any], replayed: Sequence[Replayed] = ()) -> None:
+        """Takes the requests of a batch. ``replayed``: what was delivered before it, from delivery ``_replayed`` on; what a request
+        is identified by (the trees of workspaces) may depend on what had been delivered when it was made."""
+        left = deque(replayed)
         for request in frame.get("requests", ()):
+            while left and self._replayed < request["after"]:
+                self._observe_replayed(*left.popleft())
             await self._admit_request(request)
+        for row, value in left:
+            self._observe_replayed(row, value)
         for cancel in frame.get("cancels", ()):
             await self._cancel(cancel[0], cancel[1] or "cancelled by the program")
 
@@ -242,6 +255,28 @@ class Instance:
             else:
                 self.complete(self.cancelled(effect))
 
+    # ---- replay --------------------------------------------------------------------------------
+
+    def _may_run_ahead(self) -> bool:
+        """Whether requests have the numbers that their rows tell: before any loop, which makes a lane of its own."""
+        return bool(self._deliveries) and all(row.kind != "loop" for row in self._recorded.values())
+
+    async def _replay_ahead(self, pipe: Pipe, frame: dict[str, Any]) -> dict[str, Any]:
+        """Hands out what is recorded a few frames ahead of the program's answers, so that both work at the same time: what comes
+        next is known. A program that asks otherwise than the journal says is found out when its answer comes, and nothing was
+        performed by then. Returns the last answer, its requests taken."""
+        rows = iter(self._deliveries)
+        ahead: deque[list[Replayed]] = deque()
+        while frame["t"] == "batch":
+            while len(ahead) < FRAMES_AHEAD and (chunk := list(islice(rows, FRAME_ROWS))):
+                ahead.append([(row, await self.run.large.inward(row.result)) for row in chunk])
+                pipe.deliver([_recorded_item(row.request_no, row, value) for row, value in ahead[-1]])
+            if not ahead:
+                break
+            frame = await pipe.batch()
+            await self._admit(frame, ahead.popleft())
+        return frame
+
     # ---- deliveries ----------------------------------------------------------------------------
 
     async def _next_items(self) -> list[Completion | EffectRow]:
@@ -271,12 +306,10 @@ class Instance:
 
     def _next_replayed(self) -> list[EffectRow]:
         rows: list[EffectRow] = []
-        while self._replayed < len(self._deliveries) and len(rows) < REPLAY_CHUNK:
-            row = self._deliveries[self._replayed]
+        for row in self._deliveries[self._replayed : self._replayed + REPLAY_CHUNK]:
             if row.key not in self._by_key:
                 break
             rows.append(row)
-            self._replayed += 1
         return rows
 
     def _replay_complete(self) -> bool:
@@ -305,14 +338,19 @@ class Instance:
         return frame or await self._pipe.batch()
 
     async def _replay_item(self, row: EffectRow) -> dict[str, Any]:
-        self._delivered = (row.delivery_no or 0) + 1
-        effect = self._by_key.pop(row.key)
-        self._end_effect(effect)
         value = await self.run.large.inward(row.result)
+        no = self._by_key[row.key].no
+        self._observe_replayed(row, value)
+        return _recorded_item(no, row, value)
+
+    def _observe_replayed(self, row: EffectRow, value: JsonValue) -> None:
+        self._replayed += 1
+        self._delivered = (row.delivery_no or 0) + 1
+        effect = self._by_key.pop(row.key, None)
+        if effect is None:
+            raise self._unasked()
+        self._end_effect(effect)
         self.run.observe(effect, row.end_tree, value)
-        if row.status == "ok":
-            return {"no": effect.no, "ok": value, "now": row.ended_at}
-        return {"no": effect.no, "error": row.error, "now": row.ended_at}
 
     async def _fresh_item(self, completion: Completion) -> dict[str, Any]:
         effect = completion.effect
@@ -423,3 +461,10 @@ def _drain(queue: deque[Completion]) -> list[Completion]:
     items = list(queue)
     queue.clear()
     return items
+
+
+def _recorded_item(no: int | None, row: EffectRow, value: JsonValue) -> dict[str, Any]:
+    """A recorded end as the program gets it."""
+    if row.status == "ok":
+        return {"no": no, "ok": value, "now": row.ended_at}
+    return {"no": no, "error": row.error, "now": row.ended_at}
