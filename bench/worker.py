@@ -21,6 +21,7 @@ from capataz.vm.holder import this_process
 from capataz.vm.ports import Parking, Ports
 from capataz.vm.worker import Worker
 from capataz.wiring.app import LazyZygote
+from capataz.wiring.collector import collect_rarely
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -42,6 +43,7 @@ class InstantHarness:
 class Bench:
     worker: Worker
     journal: Journal
+    zygote: LazyZygote
 
     async def start(self, file: str, name: str, input: Any) -> str:
         """Stores a run of one of the bench's programs."""
@@ -55,6 +57,7 @@ class Bench:
         return run_id
 
     async def drive(self, run_id: str) -> RunRecord:
+        await self.zygote.warm()
         run = await self.worker.drive(run_id, parking=Parking())
         assert run.state == "completed", run.reason
         return run
@@ -62,13 +65,15 @@ class Bench:
 
 @asynccontextmanager
 async def open_bench(home: str, url: str, harness: InstantHarness) -> AsyncIterator[Bench]:
+    collect_rarely()
     async with AsyncExitStack() as stack:
+        zygote = LazyZygote(stack)
         store = await open_store(Path(home), url)
         stack.push_async_callback(store.close)
         ports = Ports(
             journal=store.journal, blobs=store.blobs, clock=SystemClock(), faults=NoFaults(), agents=FakeAgents(harness),
-            coding=NoCoding(), zygote=LazyZygote(stack), holder=this_process(), step_env=dict,  # type: ignore[arg-type]
+            coding=NoCoding(), zygote=zygote, holder=this_process(), step_env=dict,  # type: ignore[arg-type]
         )
         worker = Worker(ports)
         stack.push_async_callback(worker.close)
-        yield Bench(worker, store.journal)
+        yield Bench(worker, store.journal, zygote)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Literal, Protocol
 
 from capataz.contracts.canonical import JsonValue
@@ -48,9 +49,18 @@ class Usage:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Usage:
-        known: dict[str, Any] = {name: value for name, value in data.items() if name in cls.__slots__}
-        known["usd"] = Decimal(known.get("usd", 0))
-        return cls(**known)
+        return _usage_of(tuple(data.items()))
+
+
+_USAGE_FIELDS = frozenset(Usage.__slots__)
+
+
+@lru_cache(maxsize=1024)
+def _usage_of(fields: tuple[tuple[str, Any], ...]) -> Usage:
+    """Of ten thousand effects most used the same, and a usage never changes."""
+    known = {name: value for name, value in fields if name in _USAGE_FIELDS}
+    known["usd"] = Decimal(known.get("usd", 0))
+    return Usage(**known)
 
 
 # ---- runs --------------------------------------------------------------------------------------

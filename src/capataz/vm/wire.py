@@ -46,6 +46,8 @@ import json
 import struct
 from typing import Any
 
+from pydantic_core import from_json, to_json
+
 from capataz.contracts.canonical import JsonValue
 
 _HEAD = struct.Struct(">I")
@@ -74,12 +76,18 @@ KINDS = (
 
 
 def pack(message: JsonValue) -> bytes:
-    body = json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    try:
+        body = to_json(message)  # several times faster than the standard library, which takes what this refuses: lone surrogates
+    except ValueError:
+        body = json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
     return _HEAD.pack(len(body)) + body
 
 
 def unpack(body: bytes) -> Any:
-    return json.loads(body.decode("utf-8", "surrogatepass"))
+    try:
+        return from_json(body)
+    except ValueError:
+        return json.loads(body.decode("utf-8", "surrogatepass"))
 
 
 def frame_length(head: bytes) -> int:

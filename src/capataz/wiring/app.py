@@ -43,20 +43,25 @@ class LazyZygote:
         self._zygote: Any = None
         self._starting = asyncio.Lock()
 
-    async def spawn(self) -> Any:
+    async def warm(self) -> Any:
+        """Starts it: it gets ready by itself while its first program is looked up."""
         async with self._starting:
             if self._zygote is None:
                 from capataz.vm.zygote import Zygote
 
                 self._zygote = await Zygote.start()
                 self._stack.push_async_callback(self._zygote.close)
-        return await self._zygote.spawn()
+        return self._zygote
+
+    async def spawn(self) -> Any:
+        return await (await self.warm()).spawn()
 
 
 class App:
     def __init__(self, parts: Parts, stack: AsyncExitStack) -> None:
         self._parts = parts
         self._large = LargeValues(parts.blobs)
+        self._zygote = LazyZygote(stack)
         self._agents = Agents(
             models=parts.models.of, harnesses=Harnesses(parts.config.settings.get("commands"), parts.clock),
             repositories=parts.repositories, sandbox_for=parts.sandboxes.of, environment_of=parts.evidence.environment,
@@ -64,7 +69,7 @@ class App:
         )
         self._ports = Ports(
             journal=parts.journal, blobs=parts.blobs, clock=parts.clock, faults=parts.faults, agents=self._agents,
-            coding=parts.evidence, zygote=LazyZygote(stack), holder=this_process(),
+            coding=parts.evidence, zygote=self._zygote, holder=this_process(),
             step_env=lambda: step_environment(parts.models.installed),
         )
         self._worker = Worker(self._ports)
@@ -91,6 +96,7 @@ class App:
         from capataz.evidence.job import prepare_job
         from capataz.programs import prompting
 
+        await self._zygote.warm()
         ref, source, files = await self._program(request.program)
         options = JobOptions(
             max_rounds=request.max_rounds, max_workers=request.max_workers, approval=request.approval, model=request.model,
@@ -111,6 +117,7 @@ class App:
         return run_id
 
     async def start_program(self, request: ProgramRequest) -> str:
+        await self._zygote.warm()
         ref, source, files = await self._program(request.program)
         stored = {**_limits(request), "model": self._model(request.model, {}) if request.model else None}
         await self._check_input(ref, files, request.input)
@@ -182,6 +189,7 @@ class App:
 
     async def drive(self, run_id: str, *, on_event: OnEvent | None = None, ask: AskPerson | None = None) -> RunRecord:
         parking = Parking(asks=ask is None)
+        await self._zygote.warm()
         try:
             return await self._worker.drive(run_id, parking=parking, on_event=on_event, ask=_named(ask) if ask is not None else None)
         finally:
