@@ -1,6 +1,6 @@
 """How programs end badly, and how their processes do."""
 
-# ruff: noqa: ASYNC110, ASYNC220
+# ruff: noqa: ASYNC220
 
 from __future__ import annotations
 

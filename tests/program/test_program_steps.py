@@ -1,6 +1,6 @@
 """Steps run outside the program: in a child with its own environment, killed as a tree, errors as they were raised."""
 
-# ruff: noqa: ASYNC110, ASYNC240
+# ruff: noqa: ASYNC240
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Starting, ending and being killed: nothing of a session is left on the host."""
 
 # Processes and /proc are looked at as they are:
-# ruff: noqa: ASYNC110, ASYNC220, ASYNC240, PTH208
+# ruff: noqa: ASYNC220, ASYNC240, PTH208
 from __future__ import annotations
 
 import asyncio

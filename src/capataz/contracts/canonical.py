@@ -91,7 +91,7 @@ def is_plain(value: Any) -> bool:
     """Whether it is JSON data already: dicts with string keys, lists, strings, numbers, None, of just these types."""
     kind = type(value)
     if kind is dict:
-        for key, item in value.items():
+        for key, item in value.items():  # noqa: SIM110  a generator costs half as much again, and this is asked of every value
             if type(key) is not str or (type(item) not in _LEAVES and not is_plain(item)):
                 return False
         return True
