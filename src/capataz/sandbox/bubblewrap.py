@@ -110,9 +110,9 @@ class _Start:
         self._cgroup = self._make_cgroup()
         self._spawn(self._options())
         session = HelperSession(self._spec, self._started())
-        opening = asyncio.get_running_loop().create_task(session.open())
         try:
-            await asyncio.wait_for(opening, _START_PATIENCE_S)
+            async with asyncio.timeout(_START_PATIENCE_S):
+                await session.open()
         except (SandboxFailed, TimeoutError) as error:
             assert self._process is not None
             with suppress(ProcessLookupError):

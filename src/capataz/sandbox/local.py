@@ -83,7 +83,8 @@ class _Start:
         self._spawn()
         session = HelperSession(self._spec, self._started())
         try:
-            await asyncio.wait_for(session.open(), _START_PATIENCE_S)
+            async with asyncio.timeout(_START_PATIENCE_S):
+                await session.open()
         except (SandboxFailed, TimeoutError) as error:
             await session.kill()
             raise SandboxFailed(f"the helper did not start: {error or type(error).__name__}") from None
@@ -212,5 +213,6 @@ async def _kill_all(pidfds: list[int]) -> None:
             signal.pidfd_send_signal(fd, signal.SIGKILL)
     for fd in pidfds:
         with suppress(TimeoutError):
-            await asyncio.wait_for(ended(fd), 2)
+            async with asyncio.timeout(2):
+                await ended(fd)
         os.close(fd)

@@ -123,7 +123,8 @@ async def _run(endpoint: Endpoint, masker: Masker) -> str:
     except OSError as error:
         raise ProviderRejected(f"{label} cannot be started: {error.strerror}") from error
     try:
-        out, err = await asyncio.wait_for(process.communicate(), _COMMAND_S)
+        async with asyncio.timeout(_COMMAND_S):
+            out, err = await process.communicate()
     except (TimeoutError, asyncio.CancelledError) as error:
         process.kill()
         await process.wait()

@@ -125,7 +125,8 @@ async def _print_events(journal: Journal, run_id: str, *, follow: bool, hint: as
         if ended or not follow:
             return
         with suppress(TimeoutError):
-            await asyncio.wait_for(hint.wait(), POLL_S)
+            async with asyncio.timeout(POLL_S):
+                await hint.wait()
 
 
 def _print_event(event: NewEvent, as_json: bool) -> None:
