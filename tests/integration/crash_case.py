@@ -58,9 +58,10 @@ class CrashCase:
         """Resumes (``env`` may kill it again) and says what does not hold; nothing: all does."""
         before = self._facts(run_id)
         done = self.cli.run("resume", run_id, "--json", **env)
+        wrong = self._repeats(before)
         if done.code == KILLED:
-            return self._repeats(run_id, before) + self.recover(run_id)
-        return self._repeats(run_id, before) + self._shas(run_id, before) + self._judge(run_id, done)
+            return wrong + self.recover(run_id)
+        return wrong + self._judge(done, before)
 
     def _facts(self, run_id: str) -> dict[str, Any]:
         shown = self.cli.json("show", run_id)
@@ -69,24 +70,24 @@ class CrashCase:
             "composed": {r["round"]: r["candidate"]["sha"] for r in shown["rounds"] if r["candidate"]},
         }
 
-    def _repeats(self, run_id: str, before: dict[str, Any]) -> list[str]:
+    def _repeats(self, before: dict[str, Any]) -> list[str]:
         """No model call that the journal held as completed was made again."""
         new = {(line["agent"], line["turn"]) for line in log_lines(self.cli.script_log)[before["lines"] :]}
         again = sorted(new & before["completed"])
         return [f"made again although completed: {again}"] if again else []
 
-    def _shas(self, run_id: str, before: dict[str, Any]) -> list[str]:
-        shown = self.cli.json("show", run_id)
-        after = {r["round"]: r["candidate"]["sha"] for r in shown["rounds"] if r["candidate"]}
+    def _shas(self, said: dict[str, Any], before: dict[str, Any]) -> list[str]:
+        """A candidate that was composed before the kill is the candidate."""
+        after = {r["round"]: r["candidate"]["sha"] for r in said["rounds"] if r["candidate"]}
         return [f"round {n}: {sha} became {after.get(n)}" for n, sha in before["composed"].items() if after.get(n) != sha]
 
-    def _judge(self, run_id: str, done: Outcome) -> list[str]:
+    def _judge(self, done: Outcome, before: dict[str, Any]) -> list[str]:
         if done.code != 0:
             return [f"exit code {done.code}: {done.out[-1500:]} {done.err[-3000:]}"]
         said = done.json
-        wrong: list[str] = []
         if said["outcome"] != "promoted":
             return [f"outcome {said['outcome']} {said['reason']}"]
+        wrong = self._shas(said, before)
         if [r["passed"] for r in said["rounds"]] != [False, True]:
             wrong.append(f"rounds {[r['passed'] for r in said['rounds']]}")
         if git(self.repo, "rev-parse", "main") != said["candidate"]["sha"]:

@@ -16,9 +16,9 @@ from main_job import PATIENCE_S, Cli, Outcome, finish, log_lines, small_reposito
 from capataz.contracts.faults import POINTS
 
 # One of each kind of moment, for every change; the sweep has all.
-FEW = ["journal.commit.after:12", "model.after:2", "tool.after:3", "freeze.after:1", "compose.after:2", "promote.after:1", "run.end.after:1"]
+FEW = ["journal.commit.after:12", "tool.after:3", "freeze.after:1", "promote.after:1"]
 JOURNAL = (1, 2, 5, 11, 23, 47)
-NOT_OF_THIS_JOB = ("step.", "ask.")            # the job has no step, and policy answers its question
+NOT_OF_THIS_JOB = ("step.", "ask.", "state.", "epoch.")   # the job has no steps, states or loops, and policy answers its question
 
 
 def occurrences(point: str) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -198,6 +198,13 @@ LIES: dict[str, Lie] = {
         "    return submit(status='completed', summary='', unresolved_risks=[])\n",
     ), "thing"),
 }
+# Near relatives of what the others show; `make test-all` has them.
+RELATIVES = {
+    "one of two did nothing", "tests fail in each round", "changes a mode outside its scope", "renames into its scope",
+    "plants a link that climbs out", "makes a pipe", "edits a workflow", "verifier names another evidence", "refuter names another report",
+    "rejects without an issue", "verifier submits no JSON", "planner's patterns overlap", "planner has one task twice",
+    "planner gives no scope", "planner's read-only task writes", "planner returns junk", "writes outside its scope by tool",
+}
 NO_WORKER_STARTS = [name for name, lie in LIES.items() if lie.code in ("overlapping_scopes", "unknown_suite", "plan_invalid") or name.startswith("planner")]
 
 
@@ -228,7 +235,11 @@ def told(request: pytest.FixtureRequest, home: Path, tmp_path_factory: pytest.Te
     assert leftovers(home) == []
 
 
-@pytest.mark.parametrize("name", LIES)
+def cases(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.sweep) if name in RELATIVES else name for name in names]
+
+
+@pytest.mark.parametrize("name", cases(LIES))
 def test_a_lie_promotes_nothing_and_its_reason_is_typed(told: SideBySide[Told], name: str) -> None:
     lie, result = LIES[name], told[name]
     assert result.done.code == 1, result.done
@@ -241,7 +252,7 @@ def test_a_lie_promotes_nothing_and_its_reason_is_typed(told: SideBySide[Told], 
     assert result.after == result.before
 
 
-@pytest.mark.parametrize("name", NO_WORKER_STARTS)
+@pytest.mark.parametrize("name", cases(NO_WORKER_STARTS))
 def test_a_bad_plan_starts_no_worker(told: SideBySide[Told], name: str) -> None:
     assert told[name].done.code == 1
     assert "worker:" not in told[name].done.err
