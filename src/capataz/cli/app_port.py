@@ -42,6 +42,10 @@ class App(Protocol):
         """Loads, checks the input's type, pins the sources, stores the run (queued). Raises ``ProgramLoadError``, ``NotFound``."""
         ...
 
+    async def start_rebase(self, run_id: str) -> str:
+        """A new run that puts the run's candidate on the target's present commit. Raises ``RunNotResumable`` without a candidate."""
+        ...
+
     async def drive(self, run_id: str, *, on_event: OnEvent | None = None, ask: AskPerson | None = None) -> RunRecord:
         """Claims the run and carries it on in the foreground until it is finished or parked.
 
