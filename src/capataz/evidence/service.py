@@ -65,8 +65,7 @@ class EvidenceService:
         self._cache = home / "cache" / "testids"
 
     async def _run(self, run_id: str, job: CodingJob) -> RunRepository:
-        info = await self._repositories.inspect(job.request.repository)
-        return await self._repositories.open_run(run_id, info)
+        return await self._repositories.run_on(run_id, job.request.repository)
 
     async def environment(self, run_id: str, job: CodingJob) -> EnvironmentSpec:
         """What agents' and suites' sandboxes of this job get alike. Makes the set-up layer when it is missing."""
@@ -176,7 +175,8 @@ class EvidenceService:
     async def promote(
         self, ctx: CodingContext, job: CodingJob, envelope: CandidateEnvelope, *, approval: dict[str, Any]
     ) -> Promotion:
-        run = await self._run(ctx.run_id, job)
+        # What is published depends on what the source has now.
+        run = await self._repositories.open_run(ctx.run_id, await self._repositories.inspect(job.request.repository))
         tree = await verify(run, self._blobs, job, envelope, approval)
         return await publish(self._repositories, run, ctx, job, envelope.candidate_sha, tree)
 

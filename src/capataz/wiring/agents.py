@@ -83,8 +83,7 @@ class Agents:
         return Bench(sandbox, workspace, await self._specs(run.run_id, job), emit, self._faults)
 
     async def _open(self, run_id: str, ref: WorkspaceRef, *, writable: bool) -> Workspace:
-        info = await self._repositories.inspect(ref.repository)
-        repository = await self._repositories.open_run(run_id, info)
+        repository = await self._repositories.run_on(run_id, ref.repository)
         return await repository.workspace(
             ref.workspace_id, ref.tree, base_sha=ref.base_sha, writable=writable, hidden=list(ref.hidden)
         )

@@ -102,6 +102,13 @@ class LocalRepositories:
     async def open_run(self, run_id: str, info: RepositoryInfo) -> LocalRunRepository:
         return await asyncio.to_thread(self._open_run, run_id, info)
 
+    async def run_on(self, run_id: str, path: str | Path) -> LocalRunRepository:
+        with self._lock:
+            known = self._runs.get(run_id)
+        if known is not None and str(known.info.path) == str(path) and _are_there(known.git_dir, known.info.git_dir):
+            return known
+        return await self.open_run(run_id, await self.inspect(path))
+
     def _open_run(self, run_id: str, info: RepositoryInfo) -> LocalRunRepository:
         check_version()
         folder = self._run_folder(run_id)
@@ -220,6 +227,10 @@ class LocalRepositories:
                 remove_folder(Path(item["path"]))
 
         await asyncio.to_thread(work)
+
+
+def _are_there(*git_dirs: Path) -> bool:
+    return all((git_dir / "HEAD").exists() for git_dir in git_dirs)
 
 
 def _link(source: str, target: str) -> None:
