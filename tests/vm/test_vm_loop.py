@@ -16,6 +16,7 @@ from capataz.vm.ports import Parking
 
 PROGRAMS = Path(__file__).parent / "programs"
 DIARY = f"{PROGRAMS / 'loops.py'}:diary"
+HURRIED = f"{PROGRAMS / 'loops.py'}:hurried"
 NESTED = f"{PROGRAMS / 'loops.py'}:nested"
 HEAD = """
 import asyncio
@@ -277,6 +278,48 @@ async def test_killed_anywhere_a_loop_ends_the_same(tmp_path: Path) -> None:
 
 async def test_killed_anywhere_loops_in_loops_end_the_same(tmp_path: Path) -> None:
     assert await sweep(NESTED, tmp_path, NESTED_RESULT, stride=11) > 5
+
+
+HURRIED_RESULT = {"said": ["<first>", "<second>", "<third>"], "counted": 3, "tally": [0, 1, 2], "last": 2}
+
+
+async def test_killed_anywhere_loops_that_are_left_and_a_childs_end_the_same(tmp_path: Path) -> None:
+    assert await sweep(HURRIED, tmp_path, HURRIED_RESULT, stride=17) > 5
+
+
+@pytest.mark.sweep
+async def test_killed_at_every_point_loops_that_are_left_and_a_childs_end_the_same(tmp_path: Path) -> None:
+    assert await sweep(HURRIED, tmp_path, HURRIED_RESULT, stride=1) > 100
+
+
+async def test_a_drained_loop_goes_on_in_its_epoch(tmp_path: Path) -> None:
+    reached = asyncio.Event()
+
+    async def slow(call: FakeCall) -> str:
+        if call.prompt == "2":
+            reached.set()
+        await asyncio.sleep(0.01)
+        return f"<{call.prompt}>"
+
+    async with open_lab(slow) as lab:
+        run_id = await lab.start(written(tmp_path, """
+@program
+async def main() -> list[str]:
+    async def body(said: list[str]) -> list[str]:
+        one = await run("one", prompt=f"{len(said)}")
+        two = await run("two", prompt=f"again {one.text}")
+        return [*said, two.text]
+    return await loop(body, [], until=4)
+"""))
+        worker = lab.worker()
+        driving = asyncio.create_task(worker.drive(run_id, parking=Parking()))
+        await reached.wait()
+        worker.request_drain()
+        assert (await driving).state == "parked"
+        await worker.close()
+        run = await lab.drive(run_id)
+        assert run.result == [f"<again <{n}>>" for n in range(4)], run.reason
+        assert max(Counter(lab.harness.calls).values()) == 1
 
 
 @pytest.mark.sweep

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from capataz import checkpoint, fan_out, loop, program, run, sleep, spawn, step
+from capataz import checkpoint, fan_out, loop, program, race, run, sleep, spawn, state, step
 
 
 class Diary(BaseModel):
@@ -66,3 +66,46 @@ async def nested() -> list[int]:
 
     sums, others = await asyncio.gather(loop(outer, [], until=3), loop(other, 0, until=5))
     return [*sums, others]
+
+
+class Tally(BaseModel):
+    epochs: list[int] = []
+
+
+tally = state("tally", Tally)
+
+
+@program
+async def counting(input: int) -> int:
+    """A loop in a child that writes a state in each epoch."""
+
+    async def body(n: int) -> int:
+        await run("counter", prompt=f"count {n}")
+        await tally.update(lambda t: Tally(epochs=[*t.epochs, n]))
+        return n + 1
+
+    return await loop(body, 0, until=input)
+
+
+@program
+async def hurried() -> dict[str, object]:
+    """Loops that are left half-way, by a cancellation and by a race, beside a child with a loop of its own."""
+    beats = 0
+
+    async def beat(n: int) -> int:
+        nonlocal beats
+        await run("beat", prompt=f"beat {n}")
+        await sleep(0.001)
+        beats = n + 1
+        return n + 1
+
+    child = await spawn(counting, input=3)
+    beating = asyncio.create_task(loop(beat, 0))
+    first = await run("first", prompt="first")
+    second = await race(loop(beat, 100), run("second", prompt="second"))
+    beating.cancel()
+    await asyncio.gather(beating, return_exceptions=True)
+    third = await run("third", prompt="third")
+    counted = await child.result()
+    said = [first.text, str(second), third.text]
+    return {"said": said, "counted": counted, "tally": (await tally.get()).epochs, "last": await loop(beat, 0, until=2)}
