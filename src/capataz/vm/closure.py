@@ -14,8 +14,8 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from capataz.contracts.canonical import digest
@@ -28,10 +28,12 @@ _NAME = re.compile(r"^[A-Za-z_][\w.]*$")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A program found. ``ref``: ``module:name``; ``files``: its closure, with ``ref`` itself under ``"@entry"``."""
+    """A program found. ``ref``: ``module:name``; ``files``: its closure, with ``ref`` itself under ``"@entry"``; ``trees``: its
+    modules parsed, by path, for whoever reads on."""
 
     ref: str
     files: dict[str, str]
+    trees: Mapping[str, ast.Module] = field(default_factory=dict[str, ast.Module], compare=False, repr=False)
 
     @property
     def digest(self) -> str:
@@ -227,12 +229,13 @@ class _Closure:
         self._roots = roots
         self._installed = _installed_roots()
         self._files: dict[str, str] = {}
+        self._trees: dict[str, ast.Module] = {}
         self._done: set[str] = set()
         self._todo: list[str] = []
 
     def source(self, module: str, name: str) -> Source:
         ref = f"{module}:{name}"
-        return Source(ref, {ENTRY: ref, **dict(sorted(self._files.items()))})
+        return Source(ref, {ENTRY: ref, **dict(sorted(self._files.items()))}, self._trees)
 
     def follow(self) -> None:
         """Adds what is imported, and what that imports."""
@@ -266,6 +269,7 @@ class _Closure:
         self._done.add(module)
         text, tree = _parse(data, shown)
         self._files[path] = text
+        self._trees[path] = tree
         self._todo.extend(sorted(_imports(tree, module, package), reverse=True))
         return tree
 
@@ -295,7 +299,7 @@ def _parents(module: str) -> list[str]:
 def _imports(tree: ast.Module, module: str, package: bool) -> set[str]:
     """Names of modules that the source imports anywhere, functions included; ``from a import b`` may mean ``a.b``."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -304,6 +308,18 @@ def _imports(tree: ast.Module, module: str, package: bool) -> set[str]:
                 found.add(base)
                 found.update(f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
     return {name for full in found for name in (*_parents(full), full)}
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements, those inside others included. Expressions, which are most of a tree, hold none."""
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
+        yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inside = getattr(node, name, None)
+            if isinstance(inside, list):
+                todo += inside  # pyright: ignore[reportUnknownArgumentType]
 
 
 def base_of_import(node: ast.ImportFrom, module: str, package: bool) -> str | None:

@@ -160,7 +160,7 @@ def _refuse_errors(report: Report) -> None:
 def _context(program: str, source: Source, here: Path, models: ModelBook | None) -> Context:
     path = program if program.endswith(".py") else program.rpartition(":")[0]
     folder = (here / path).parent if path.endswith(".py") else here
-    return Context(Project(source.files, shown=_shown(source.files, folder, here)), surface(), models, str(folder))
+    return Context(Project(source.files, trees=source.trees, shown=_shown(source.files, folder, here)), surface(), models, str(folder))
 
 
 def _shown(files: Mapping[str, str], folder: Path, here: Path) -> dict[str, str]:

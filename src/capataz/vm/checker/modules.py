@@ -87,7 +87,9 @@ class Module:
 class Project:
     """All modules of a closure, with the parent of each node and the scope that runs it."""
 
-    def __init__(self, files: Mapping[str, str], *, shown: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, files: Mapping[str, str], *, trees: Mapping[str, ast.Module] | None = None, shown: Mapping[str, str] | None = None
+    ) -> None:
         self.modules: dict[str, Module] = {}
         self.parents: dict[ast.AST, ast.AST] = {}
         self.scope_of: dict[ast.AST, Scope] = {}       # of nodes that begin a scope
@@ -95,16 +97,17 @@ class Project:
         self.module_of: dict[ast.ClassDef, Scope] = {}
         for path, text in files.items():
             if path.endswith(".py"):
-                self._add(path, text, files, (shown or {}).get(path, path))
+                tree = (trees or {}).get(path) or ast.parse(text)
+                self._add(path, tree, files, (shown or {}).get(path, path))
         self.named: dict[str, Scope] = {scope.dotted: scope for scope in self.scopes() if scope.name}
 
-    def _add(self, path: str, text: str, files: Mapping[str, str], shown: str) -> None:
+    def _add(self, path: str, tree: ast.Module, files: Mapping[str, str], shown: str) -> None:
         package = path.endswith("/__init__.py") or path == "__init__.py"
         name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         main = main_file(files)
         if main is not None and main[1] == path:
             name = main[0]
-        module = Module(name, path, shown, ast.parse(text), package)
+        module = Module(name, path, shown, tree, package)
         self.modules[name] = module
         module.top = _Builder(self, module).build()
 
