@@ -66,6 +66,7 @@ def page() -> str:
     from capataz.agents import endpoint_tables
     from capataz.agents.endpoint_tables import BUILT_IN
     from capataz.agents.providers.endpoint import EXTRAS, STALL_S
+    from capataz.vm.watchdog import BUSY_S
 
     _same("[models.NAME]", set(_ENDPOINT), set(endpoint_tables._KEYS))  # pyright: ignore[reportPrivateUsage]
     _same("variables", set(_VARIABLES) | _INTERNAL, _variables_in_code())
@@ -92,6 +93,10 @@ def page() -> str:
         "A coding-agent program for `run(..., harness=\"command:NAME\")`. "
         "[How to use one](../how-to/coding-agent-programs.md).",
         table(["key", "type", "meaning"], _commands()),
+        "## [programs]",
+        "`busy_s`: seconds of processor time that a program may take without an `await` that reaches the runtime, before its run fails with "
+        f"the line. Default {BUSY_S:g}. "
+        "[Why](../how-to/write-a-program.md#programs-that-you-did-not-write).",
         "## Variables of the environment",
         table(["variable", "meaning"], [[code(name), meaning] for name, meaning in _VARIABLES.items()]),
         "Keys of providers are read from the worker's environment when a call needs them. They never enter a sandbox, a "

@@ -139,12 +139,14 @@ def do_request(
 
 
 def program_request(
-    *, program: str, input: str | None, model_id: str | None, budget_usd: str | None, timeout: str | None, max_turns: int
+    *, program: str, input: str | None, model_id: str | None, budget_usd: str | None, timeout: str | None, max_turns: int,
+    untrusted: bool = False,
 ) -> ProgramRequest:
     """All options of ``run``, checked."""
     return ProgramRequest(
         program=text(program, "PROGRAM"),
         input=json_input(input),
+        untrusted=untrusted,
         model=model(model_id),
         max_turns=max_turns,
         budget_usd=amount(budget_usd),

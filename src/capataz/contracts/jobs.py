@@ -45,6 +45,7 @@ class ProgramRequest:
 
     program: str
     input: JsonValue = None
+    untrusted: bool = False                    # nobody vouches for the program: it and its steps run in a sandbox
     model: str | None = None
     max_turns: int = 40
     budget_usd: Decimal | None = None

@@ -75,7 +75,7 @@ class BubblewrapSandbox:
 
     async def start(self, spec: SandboxSpec) -> HelperSession:
         """See the port."""
-        _check_machine()
+        check_machine()
         with set_up(self._runtime_dir):
             place = owner(self._runtime_dir)
             start = _Start(place, place.session(), spec, self._runtime_dir)
@@ -86,7 +86,7 @@ class BubblewrapSandbox:
                 raise
 
 
-def _check_machine() -> None:
+def check_machine() -> None:
     if sys.platform != "linux":
         raise SandboxUnavailable("bubblewrap needs Linux; on this machine use a container backend, or --sandbox local for code you trust")
     if not seccomp.supported():
@@ -178,8 +178,8 @@ class _Start:
     def _spawn(self, options: list[str]) -> None:
         self._ours, theirs = socket.socketpair()
         self._info, info = os.pipe()
-        code = _pipe_with(seccomp.program(memfd=self._cgroup is not None))
-        args = _pipe_with(b"\0".join(os.fsencode(option) for option in options) + b"\0")
+        code = pipe_with(seccomp.program(memfd=self._cgroup is not None))
+        args = pipe_with(b"\0".join(os.fsencode(option) for option in options) + b"\0")
         inside = [theirs.fileno(), info, code, args]
         command = [
             str(find_bwrap()), "--args", str(args), "--seccomp", str(code), "--info-fd", str(info), "--",
@@ -284,7 +284,7 @@ def _environment(spec: SandboxSpec) -> dict[str, str]:
     }
 
 
-def _pipe_with(data: bytes) -> int:
+def pipe_with(data: bytes) -> int:
     """The reading end of a pipe that holds ``data`` (a memory file when it is more than a pipe takes)."""
     if len(data) > select.PIPE_BUF:
         fd = os.memfd_create("arguments")

@@ -41,7 +41,7 @@ class Instance:
         self.effects: dict[int, Effect] = {}
         self._open: dict[int, Effect] = {}         # those without an end: few, while a run may have many behind it
         self.idle = False
-        self._start_frame = {"t": "start", "scope": scope, **start}
+        self._start_frame = {"t": "start", "scope": scope, "busy_s": run.ports.busy_s, **start}
         self._lanes: dict[int | None, Lane] = {None: Lane(parent, run.history.program(parent))}
         self._recorded = {row.key: row for row in lane_rows(run.history.program, parent)}
         self._deliveries = sorted(

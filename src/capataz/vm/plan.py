@@ -22,7 +22,7 @@ from capataz.vm.lanes import FIRST, epoch_identity
 from capataz.vm.large import LargeValues
 from capataz.vm.orphans import is_external, orphans
 from capataz.vm.pipe import Pipe, ProcessDied
-from capataz.vm.ports import Ports
+from capataz.vm.ports import Ports, process_source
 from capataz.vm.seeds import origin
 
 _WITHOUT_RESULT = frozenset({"checkpoint", "budget", "loop", "epoch"})
@@ -99,7 +99,7 @@ class _DryProgram:
 
     async def drive(self) -> dict[str, Any] | None:
         """The last frame (``done`` or ``failed``); None when the program waits for what is not recorded."""
-        async with Pipe.open(self._run.ports.zygote) as pipe:
+        async with Pipe.open(process_source(self._run.ports, self._run.options)) as pipe:
             frame = await pipe.ask(self._start)
             while True:
                 await self._admit(frame)

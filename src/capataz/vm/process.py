@@ -24,6 +24,7 @@ from capataz.vm.loop import ProgramLoop, order_asyncio
 from capataz.vm.runtime import Runtime, scope_path, set_current
 from capataz.vm.steps import Steps
 from capataz.vm.values import plain
+from capataz.vm.watchdog import BUSY_S, Watchdog
 from capataz.vm.wire import frame_length, pack, unpack
 
 COLLECT_EVERY = 5_000
@@ -75,6 +76,7 @@ class Process:
         self._items: deque[dict[str, Any]] = deque()
         self._runtime: Runtime | None = None
         self._loop: ProgramLoop | None = None
+        self._watchdog = Watchdog(self._overrun)
         self._collected = 0
         self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {
             "deliver": self._deliver,
@@ -107,6 +109,7 @@ class Process:
     def _execute(self, runtime: Runtime, frame: dict[str, Any]) -> dict[str, Any]:
         scope_path.set(runtime.scope)
         loop = self._loop = ProgramLoop(runtime, self._idle)
+        self._watchdog.start(float(frame.get("busy_s") or BUSY_S))
         guard.switch(True)
         try:
             _prepare(frame)
@@ -121,9 +124,11 @@ class Process:
             return {"t": "failed", "error": error_json(error)}
         finally:
             guard.switch(False)
+            self._watchdog.end()
 
     def _describe(self, frame: dict[str, Any]) -> dict[str, Any]:
         set_current(Runtime(seed="describe", now=0, scope=""))
+        self._watchdog.start(BUSY_S)
         guard.switch(True)
         try:
             _prepare(frame)
@@ -136,6 +141,20 @@ class Process:
             return {"t": "described", "error": error_json(error)}
         finally:
             guard.switch(False)
+            self._watchdog.end()
+
+    def _overrun(self, error: ProgramFailed) -> None:
+        """Program code never yields: the last word is said in its place. A callback of an agent only fails by itself."""
+        runtime = self._runtime
+        if runtime is None:
+            self._channel.send({"t": "described", "error": error.to_json()})
+        elif runtime.closed:
+            raise error
+        else:
+            guard.switch(False)
+            self._channel.send({**runtime.take_batch(), "t": "failed", "error": error.to_json()})
+        self._steps.kill_all()
+        leave()
 
     # ---- idle ----------------------------------------------------------------------------------
 
@@ -149,6 +168,7 @@ class Process:
             self._send_batch()
             while not self._items:
                 frame = self._next_frame()
+                self._watchdog.feed()
                 self._handlers[frame["t"]](frame)
         self._collect(runtime)
         runtime.deliver(self._items.popleft())

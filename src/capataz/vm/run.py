@@ -29,6 +29,7 @@ from capataz.contracts.journal import (
 )
 from capataz.contracts.signals import LeaseLost, Signal
 from capataz.vm import effects as performers
+from capataz.vm import untrusted
 from capataz.vm.accounts import Accounts
 from capataz.vm.committer import Committer, Part
 from capataz.vm.effect import Completion, Done, Effect
@@ -42,7 +43,7 @@ from capataz.vm.keys import agent_name
 from capataz.vm.large import LargeValues
 from capataz.vm.orphans import OrphanGate
 from capataz.vm.pipe import ProcessDied
-from capataz.vm.ports import Parking, Ports
+from capataz.vm.ports import Parking, Ports, process_source
 from capataz.vm.running_time import read_stretches, running_time
 from capataz.vm.seeds import origin
 
@@ -60,7 +61,7 @@ class Run:
         self.record = record
         self.history = history
         self.parking = parking
-        self.zygote = ports.zygote
+        self.zygote = process_source(ports, self.options)
         self.large = LargeValues(ports.blobs)
         self.committer = Committer(
             ports.journal, lease, last_event=record.last_event, now=ports.clock.now, faults=ports.faults
@@ -508,6 +509,7 @@ class Run:
             return Completion(effect, "error", self.now(), error=self.locate(broken, effect))
 
     async def _perform_within(self, effect: Effect) -> Done:
+        untrusted.refuse(effect, self.options)
         perform = performers.performer(effect.kind)
         within = effect.args.get("within_s")
         if within is None or effect.kind in performers.OWN_DEADLINE:

@@ -12,20 +12,26 @@ import contextlib
 import importlib
 import json
 import os
+import resource
 import select
 import signal
 import socket
 import sys
 import sysconfig
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from capataz.contracts.errors import OrchestrationError
+from capataz.contracts.errors import OrchestrationError, SandboxUnavailable
 from capataz.vm import posix
 from capataz.vm.pipe import ProcessSource
 
+Launch = Callable[[list[str], Mapping[str, str]], tuple[list[str], list[int]]]
+"""The command line for Python's arguments and environment, and descriptors that it inherits and that are closed here afterwards."""
+
 _PACKET = 4096
+_CONFINED_LIMITS = {resource.RLIMIT_AS: 2 << 30, resource.RLIMIT_FSIZE: 64 << 20, resource.RLIMIT_CORE: 0}
 WARM = (
     "decimal", "jinja2.sandbox", "capataz.coding", "capataz.vm.running", "capataz.vm.parallel", "capataz.vm.people",
     "capataz.vm.verbs", "capataz.vm.program", "capataz.vm.states", "capataz.vm.epochs",
@@ -58,7 +64,8 @@ class ProgramProcess:
 class Zygote:
     """``await Zygote.start()``, then ``spawn()`` as often as needed; ``close()`` at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, launch: Launch | None = None) -> None:
+        self._launch = launch or _bare
         self._sock: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._spawning: dict[int, asyncio.Future[int]] = {}
@@ -67,9 +74,9 @@ class Zygote:
         self._starting = asyncio.Lock()
 
     @classmethod
-    async def start(cls) -> Zygote:
+    async def start(cls, launch: Launch | None = None) -> Zygote:
         """Starts the warm parent. Raises ``OrchestrationError`` when it cannot be started."""
-        zygote = cls()
+        zygote = cls(launch)
         await zygote._ensure()
         return zygote
 
@@ -122,10 +129,11 @@ class Zygote:
                 return
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ours.setblocking(False)
+            inherited: list[int] = []
             try:
+                command, inherited = self._launch(["-P", "-m", "capataz.vm.zygote", str(theirs.fileno())], _environment())
                 self._process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-P", "-m", "capataz.vm.zygote", str(theirs.fileno()),
-                    pass_fds=[theirs.fileno()], env=_environment(), cwd="/", stdin=asyncio.subprocess.DEVNULL,
+                    *command, pass_fds=[theirs.fileno(), *inherited], env=_environment(), cwd="/", stdin=asyncio.subprocess.DEVNULL,
                     start_new_session=True,  # a Ctrl-C at the terminal is the kernel's business
                 )  # fmt: skip
             except OSError as error:
@@ -133,6 +141,8 @@ class Zygote:
                 raise OrchestrationError(f"the program process cannot be started: {error}") from error
             finally:
                 theirs.close()
+                for descriptor in inherited:
+                    os.close(descriptor)
             self._sock = ours
             asyncio.get_running_loop().add_reader(ours.fileno(), self._receive)
 
@@ -195,6 +205,41 @@ class Zygote:
         for future in self._spawning.values():
             if not future.done():
                 future.set_exception(OrchestrationError("the parent of program processes is gone"))
+
+
+class Confined:
+    """A source of program processes each of which has a zygote, and a sandbox around that, of its own."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+
+    async def spawn(self) -> ConfinedProcess:
+        """Raises ``SandboxUnavailable`` where there is no sandbox: nothing runs then."""
+        zygote = await Zygote.start(self._launch)
+        try:
+            return ConfinedProcess(await zygote.spawn(), zygote)
+        except OrchestrationError as error:
+            await zygote.close()
+            raise SandboxUnavailable(f"the sandbox of an untrusted program did not start: {error.message}; see `capataz doctor`") from error
+        except BaseException:
+            await zygote.close()
+            raise
+
+
+class ConfinedProcess:
+    """See ``ProgramProcess``; its sandbox ends with it."""
+
+    def __init__(self, process: ProgramProcess, zygote: Zygote) -> None:
+        self._zygote = zygote
+        self.reader, self.writer, self.pid = process.reader, process.writer, process.pid
+
+    async def kill(self) -> None:
+        self.writer.close()
+        await self._zygote.close()
+
+
+def _bare(arguments: list[str], env: Mapping[str, str]) -> tuple[list[str], list[int]]:
+    return [sys.executable, *arguments], []
 
 
 def _environment() -> dict[str, str]:
@@ -319,6 +364,9 @@ def _warm_up() -> None:
 def main() -> None:
     sock = socket.socket(fileno=int(sys.argv[1]))
     posix.adopt_orphans()
+    if sys.argv[2:] == ["confined"]:
+        for limit, value in _CONFINED_LIMITS.items():
+            resource.setrlimit(limit, (value, value))
     parent = _Parent(sock)
     try:
         _warm_up()

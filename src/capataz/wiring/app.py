@@ -22,11 +22,12 @@ from capataz.contracts.records import Candidate
 from capataz.vm.effects.people import check_answer
 from capataz.vm.holder import this_process
 from capataz.vm.large import LargeValues
-from capataz.vm.ports import Parking, Ports
+from capataz.vm.ports import Parking, Ports, process_source
 from capataz.vm.worker import Worker
 from capataz.wiring.agents import Agents
 from capataz.wiring.collector import collect_rarely
 from capataz.wiring.config import load_config
+from capataz.wiring.isolation import ConfinedPrograms, busy_limit_s
 from capataz.wiring.parts import Harnesses, Parts, open_parts, step_environment
 from capataz.wiring.summary import summarise
 
@@ -70,7 +71,8 @@ class App:
         self._ports = Ports(
             journal=parts.journal, blobs=parts.blobs, clock=parts.clock, faults=parts.faults, agents=self._agents,
             coding=parts.evidence, zygote=self._zygote, holder=this_process(),
-            step_env=lambda: step_environment(parts.models.installed),
+            step_env=lambda: step_environment(parts.models.installed), confined=ConfinedPrograms(parts.config),
+            busy_s=busy_limit_s(parts.config),
         )
         self._worker = Worker(self._ports)
         stack.push_async_callback(self._worker.close)
@@ -120,16 +122,18 @@ class App:
         await self._zygote.warm()
         ref, source, files = await self._program(request.program)
         stored = {**_limits(request), "model": self._model(request.model, {}) if request.model else None}
-        await self._check_input(ref, files, request.input)
+        if request.untrusted:
+            stored["untrusted"] = True
+        await self._check_input(ref, files, request.input, stored)
         run_id = new_run_id()
         await self._store(run_id, request.program, ref, source, files, request.input, stored, None)
         return run_id
 
-    async def _check_input(self, ref: str, files: dict[str, str], input: JsonValue) -> None:
+    async def _check_input(self, ref: str, files: dict[str, str], input: JsonValue, options: Mapping[str, Any] | None = None) -> None:
         """Loads the program in a process of its own and asks whether it takes this input. Raises ``ProgramLoadError``."""
         from capataz.vm.zygote import describe
 
-        await describe(ref, files, self._ports.zygote, input=input)
+        await describe(ref, files, process_source(self._ports, options or {}), input=input)
 
     def _prompts(self) -> dict[str, str]:
         """``[prompts]`` of the person's own configuration."""
@@ -256,7 +260,7 @@ class App:
         else:
             found = await asyncio.to_thread(find_edited, with_file, str(run.options["ref"]))
             files, ref, source = found.files, found.ref, found.digest
-        await self._check_input(ref, files, await self._large.inward(run.input))
+        await self._check_input(ref, files, await self._large.inward(run.input), run.options)
         made = await make_plan(self._ports, run, files, ref=ref, source_digest=source)
         return {**made, "with": with_file}
 
@@ -370,7 +374,7 @@ class App:
         from capataz.vm.edits import find_edited
 
         found = await asyncio.to_thread(find_edited, file, str(run.options["ref"]))
-        await self._check_input(found.ref, found.files, await self._large.inward(run.input))
+        await self._check_input(found.ref, found.files, await self._large.inward(run.input), run.options)
         await self.journal.put_source(found.digest, found.files)
         return RunUpdate(source_digest=found.digest, options={**run.options, "ref": found.ref})
 

@@ -96,12 +96,15 @@ def run(
     budget_usd: Budget = None,
     timeout: Timeout = None,
     max_turns: Turns = 40,
+    untrusted: Annotated[
+        bool, typer.Option("--untrusted", help="Nobody vouches for the program: it and its steps run in a sandbox, without network, files or keys.")
+    ] = False,
     detach: Detach = False,
     json: Json = False,
 ) -> int:
     """Run a program: durable, resumable, with a journal of every effect."""
     asked = options.program_request(
-        program=program, input=input, model_id=model, budget_usd=budget_usd, timeout=timeout, max_turns=max_turns
+        program=program, input=input, model_id=model, budget_usd=budget_usd, timeout=timeout, max_turns=max_turns, untrusted=untrusted
     )
 
     async def work(app: App) -> int:

@@ -26,6 +26,8 @@ async def sources_of_child(run: Run, effect: Effect) -> tuple[str, dict[str, str
     ref = str(effect.input["program"])
     if not effect.args.get("loaded"):
         return ref, await _parents(run, effect)
+    if run.options.get("untrusted"):
+        raise ChildInvalid(f"the child program {ref} is refused: an untrusted program may not load files; import what it needs", findings=[])
     key = sub_key(effect.key, KIND, ref, digest(ref))
     row = run.history.finished(key)
     if row is not None:

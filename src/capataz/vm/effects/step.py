@@ -24,11 +24,18 @@ async def perform(run: Run, effect: Effect) -> Done:
     run.ports.faults.reach("step.before")
     try:
         async with asyncio.timeout(effect.args.get("timeout_s")):
-            result = await effect.instance.fork(effect.no, {**run.ports.step_env(), "PWD": str(run.options.get("cwd") or "/")})
+            result = await effect.instance.fork(effect.no, _environment(run))
     except TimeoutError:
         raise DeadlineExceeded(f"step {effect.name} did not end within {effect.args['timeout_s']:g} s") from None
     run.ports.faults.reach("step.after")
     return Done(result)
+
+
+def _environment(run: Run) -> dict[str, str]:
+    """A step of an untrusted program runs in its sandbox and is told nothing of the worker's."""
+    if run.options.get("untrusted"):
+        return {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "PWD": "/tmp"}
+    return {**run.ports.step_env(), "PWD": str(run.options.get("cwd") or "/")}
 
 
 async def _decision(run: Run, effect: Effect) -> InboxItem:
