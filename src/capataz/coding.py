@@ -10,7 +10,17 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from capataz.contracts.coding import CodingJob, PlanVerdict, Promotion, Rebased, WorkspaceRef
+from capataz.contracts.coding import (
+    Cited,
+    CodingJob,
+    JobOptions,
+    Measurement,
+    PlanVerdict,
+    Promotion,
+    Rebased,
+    Reference,
+    WorkspaceRef,
+)
 from capataz.contracts.errors import OutputInvalid
 from capataz.contracts.records import (
     Candidate,
@@ -32,14 +42,18 @@ from capataz.vm.values import plain, problem, typed
 __all__ = [
     "Check",
     "binding",
+    "cite",
     "compose",
     "envelope",
     "fast_suites",
     "freeze",
+    "job",
     "manifest",
+    "measure",
     "plan_check",
     "plan_rules",
     "promote",
+    "publish",
     "rebase",
     "test",
     "workspace",
@@ -120,6 +134,41 @@ async def promote(job: CodingJob, envelope: CandidateEnvelope, *, approval: Mapp
 async def rebase(job: CodingJob, candidate: Candidate) -> Rebased:
     """The job on the target's present commit, and the candidate's changes on it. Raises ``CandidateConflict``."""
     return await _effect("rebase", Rebased, job=job, candidate=candidate)
+
+
+# ---- for programs that begin without a job -----------------------------------------------------
+
+
+async def job(
+    repository: str, request: str, *, criteria: list[str] | None = None, base: str | None = None, options: JobOptions | None = None
+) -> CodingJob:
+    """A job on a repository, for a program that is not started by ``capataz do``. Its target is the run's own branch.
+
+    ``repository``: relative to the folder that the run was started in. ``base``: any revision, else HEAD's commit.
+    Raises ``RepositoryUnusable``, ``InvalidPolicy``.
+    """
+    return await _effect(
+        "job", CodingJob, repository=repository, request=request, criteria=criteria or [], base=base, options=options or JobOptions()
+    )
+
+
+async def cite(job: CodingJob, references: list[Reference], *, sha: str) -> list[Cited]:
+    """What stands at these places of a commit, in order; ``text`` is None where nothing does."""
+    return await _effect("cite", list[Cited], job=job, references=references, sha=sha)
+
+
+async def measure(job: CodingJob, command: str, *, sha: str, timeout_s: float = 600) -> Measurement:
+    """Runs a shell command on a commit's files in a fresh sandbox without network. A failing command is no error."""
+    return await _effect("measure", Measurement, job=job, command=command, sha=sha, timeout_s=timeout_s)
+
+
+async def publish(job: CodingJob, candidate: Candidate, *, expected_old: str | None = None) -> Promotion:
+    """Moves the run's own branch ``capataz/RUN`` to a candidate, and no other ref, by one compare-and-swap.
+
+    ``expected_old``: where the branch is now; None: it must not exist. What else must have passed is the program's to say:
+    a branch of yours moves only by ``promote``. Raises ``TargetMoved``: nothing was written then.
+    """
+    return await _effect("publish", Promotion, job=job, candidate=candidate, expected_old=expected_old)
 
 
 # ---- checks of a submit ------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from capataz.programs.prompting import NAMES, block, bundled, render, resolve
 
 VALUES = {
     "round": 1, "max_rounds": 3, "max_workers": 4, "suites": ["unit"], "protected": ["capataz.toml"], "read_only": False,
+    "iteration": 1, "max_iterations": 10, "max_readers": 4, "max_claims": 40,
 }  # fmt: skip
 
 

@@ -92,6 +92,34 @@ class Promotion(Record):
     checked_out: bool = False                  # the target's files were updated too
 
 
+class Reference(Record):
+    """A place in a repository as an agent names it: lines count from 1; ``end_line`` None: one line."""
+
+    path: str
+    line: int
+    end_line: int | None = None
+
+
+class Cited(Record):
+    """A reference as the runtime found it. ``text`` None: there is no such file, or not that many lines."""
+
+    reference: Reference
+    text: str | None
+
+
+class Measurement(Record):
+    """A command's end on a commit's files, in a fresh sandbox. ``reason``: exit, timeout, memory, pids, disk, killed, not_started."""
+
+    exit_code: int
+    reason: str
+    output: str                                # what it printed last, both streams
+    duration_s: float
+
+    @property
+    def passed(self) -> bool:
+        return self.exit_code == 0 and self.reason == "exit"
+
+
 class RebaseInput(Record):
     """What ``capataz rebase`` gives its program: a job whose target moved, and the candidate that was made for it."""
 
@@ -202,6 +230,22 @@ class CodingPort(Protocol):
 
     async def rebase(self, ctx: CodingContext, job: CodingJob, candidate: Candidate) -> Rebased:
         """The same job on the target's present commit, and the candidate's changes merged onto it. Raises ``CandidateConflict``."""
+        ...
+
+    async def job(self, ctx: CodingContext, *, repository: str, request: str, criteria: list[str], base: str | None, options: JobOptions) -> CodingJob:
+        """A job for the run's own branch (``capataz/RUN``). Raises ``UsageError`` and its kin; needs no suite."""
+        ...
+
+    async def cite(self, ctx: CodingContext, job: CodingJob, references: list[Reference], *, sha: str) -> list[Cited]:
+        """The lines that are at these places of a commit, in order."""
+        ...
+
+    async def measure(self, ctx: CodingContext, job: CodingJob, command: str, *, sha: str, timeout_s: float) -> Measurement:
+        """Runs a shell command on a commit's files. Whatever it does is a measurement; no sandbox is ``SandboxUnavailable``."""
+        ...
+
+    async def publish(self, ctx: CodingContext, job: CodingJob, candidate: Candidate, *, expected_old: str | None) -> Promotion:
+        """Moves the run's own branch by one compare-and-swap; no other ref. Raises ``TargetMoved``."""
         ...
 
     async def check(self, ctx: CodingContext, name: str, args: dict[str, Any], value: Any) -> Refusal | None:

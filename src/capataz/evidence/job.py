@@ -98,6 +98,21 @@ async def _existing(repositories: Repositories, info: RepositoryInfo, ref: str, 
     return Target(ref=ref, expected_old=present, note=note)
 
 
+async def own_job(
+    repositories: Repositories, run_id: str, *, repo: str, request: str, criteria: list[str], base: str | None, options: JobOptions
+) -> CodingJob:
+    """A job whose result goes to ``capataz/RUN``; it may stand beside others of its run. Raises as ``prepare_job`` does."""
+    text, wanted = _request(request, criteria)
+    info = await repositories.inspect(repo)
+    base_sha = await repositories.resolve(info, base) if base is not None else info.head_sha
+    run = await repositories.open_run(run_id, info)
+    policy = await resolve_policy(run, await run.tree_of(base_sha), suites=False)
+    own = own_ref(run_id)
+    target = Target(ref=own, expected_old=None, note=merge_note(own, None, "the program gives its result a branch of its own"))
+    coding = CodingRequest(repository=str(info.path), base_sha=base_sha, request=text, success_criteria=wanted)
+    return CodingJob(request=coding, target=target, policy=policy, options=options)
+
+
 async def rebased(repositories: Repositories, run_id: str, job: CodingJob) -> CodingJob:
     """The same job on the target's present commit (its own branch: on HEAD's). A policy of the repository's own is read anew."""
     info = await repositories.inspect(job.request.repository)

@@ -265,10 +265,10 @@ def _publish(table: _Table) -> Publish:
     return Publish(branch=branch)
 
 
-async def resolve_policy(run: RunRepository, tree: str, file: Path | None = None) -> Policy:
+async def resolve_policy(run: RunRepository, tree: str, file: Path | None = None, *, suites: bool = True) -> Policy:
     """The policy for a job on ``tree``: the file's, else the tree's, else defaults; suites detected where none is declared.
 
-    Raises ``InvalidPolicy``, and ``NoSuites`` when no required suite is declared or found.
+    Raises ``InvalidPolicy``, and ``NoSuites`` when no required suite is declared or found (``suites`` False: that is no error).
     """
     entries = await run.entries(tree)
     policy = await _declared(run, tree, entries, file)
@@ -277,7 +277,8 @@ async def resolve_policy(run: RunRepository, tree: str, file: Path | None = None
     if policy.environment.stack is None:
         environment = policy.environment.model_copy(update={"stack": detect_stack(entries)})
         policy = policy.model_copy(update={"environment": environment})
-    _require(policy)
+    if suites:
+        _require(policy)
     return policy.model_copy(update={"guidance": await _guidance(run, tree, entries)})
 
 

@@ -11,9 +11,22 @@ from pydantic import BaseModel, ValidationError
 from capataz.contracts.blobs import Blobs
 from capataz.contracts.canonical import digest
 from capataz.contracts.clock import Clock, SystemClock
-from capataz.contracts.coding import CodingContext, CodingJob, JobOptions, PlanVerdict, Promotion, Rebased, Refusal, WorkspaceRef
+from capataz.contracts.coding import (
+    Cited,
+    CodingContext,
+    CodingJob,
+    JobOptions,
+    Measurement,
+    PlanVerdict,
+    Promotion,
+    Rebased,
+    Reference,
+    Refusal,
+    WorkspaceRef,
+)
 from capataz.contracts.errors import EvidenceError, UsageError, WorkerIncomplete
 from capataz.contracts.faults import Faults, NoFaults
+from capataz.contracts.policy import Suite
 from capataz.contracts.records import (
     Candidate,
     CandidateEnvelope,
@@ -29,19 +42,25 @@ from capataz.contracts.records import (
 from capataz.contracts.sandbox import Sandbox
 from capataz.contracts.workspace import Repositories, RunRepository
 from capataz.evidence.binding import bound_values, check_answer, parse_answer
+from capataz.evidence.cite import cited
 from capataz.evidence.compose import compose_candidate
 from capataz.evidence.envelope import make_envelope
 from capataz.evidence.environment import Environments, EnvironmentSpec
 from capataz.evidence.freeze import freeze_tree
-from capataz.evidence.job import moved, rebased
+from capataz.evidence.job import moved, own_job, rebased
 from capataz.evidence.manifest import make_manifest
 from capataz.evidence.plan import check_plan
-from capataz.evidence.promotion import publish, verify
+from capataz.evidence.promotion import own_ref, publish, verify
 from capataz.evidence.suites import Bench, run_suite
 from capataz.evidence.testing import Tester, base_scripts, keep, suites_to_run
 from capataz.evidence.text import readable
 
 _FAST_TAIL = 1500
+_MEASURED = 64 << 10
+
+
+async def _always(options: JobOptions) -> bool:
+    return True
 
 
 class EvidenceService:
@@ -55,12 +74,14 @@ class EvidenceService:
         home: Path,
         clock: Clock | None = None,
         faults: Faults | None = None,
+        overlays: Callable[[JobOptions], Awaitable[bool]] = _always,
     ) -> None:
         self._repositories = repositories
         self._sandbox_for = sandbox_for
         self._blobs = blobs
         self._clock = clock or SystemClock()
         self._faults = faults or NoFaults()
+        self._overlays = overlays
         self._environments = Environments(sandbox_for, home)
         self._cache = home / "cache" / "testids"
 
@@ -183,6 +204,35 @@ class EvidenceService:
     async def rebase(self, ctx: CodingContext, job: CodingJob, candidate: Candidate) -> Rebased:
         anew = await rebased(self._repositories, ctx.run_id, job)
         return Rebased(job=anew, record=await moved(await self._run(ctx.run_id, job), anew, candidate))
+
+    # ---- programs without a job ----
+
+    async def job(
+        self, ctx: CodingContext, *, repository: str, request: str, criteria: list[str], base: str | None, options: JobOptions
+    ) -> CodingJob:
+        if options.sandbox == "local" and not options.trust_repository:
+            raise UsageError("the local sandbox isolates nothing; say trust_repository=True if you trust this repository")
+        if not await self._overlays(options):
+            await self._repositories.use_copies(ctx.run_id)
+        return await own_job(
+            self._repositories, ctx.run_id, repo=repository, request=request, criteria=criteria, base=base, options=options
+        )
+
+    async def cite(self, ctx: CodingContext, job: CodingJob, references: list[Reference], *, sha: str) -> list[Cited]:
+        run = await self._run(ctx.run_id, job)
+        return await cited(run, await run.tree_of(sha), references)
+
+    async def measure(self, ctx: CodingContext, job: CodingJob, command: str, *, sha: str, timeout_s: float) -> Measurement:
+        bench = await self._bench(ctx, job)
+        done = await run_suite(bench, Suite(id="measure", command=command, timeout=timeout_s), await bench.run.tree_of(sha))
+        output = readable(done.log[-_MEASURED:])[0]
+        return Measurement(exit_code=done.exit_code, reason=done.reason, output=output, duration_s=done.duration_s)
+
+    async def publish(self, ctx: CodingContext, job: CodingJob, candidate: Candidate, *, expected_old: str | None) -> Promotion:
+        run = await self._repositories.open_run(ctx.run_id, await self._repositories.inspect(job.request.repository))
+        target = job.target.model_copy(update={"ref": own_ref(ctx.run_id), "expected_old": expected_old})
+        own = job.model_copy(update={"target": target})
+        return await publish(self._repositories, run, ctx, own, candidate.sha, await run.tree_of(candidate.sha))
 
     # ---- checks of submits ----
 

@@ -13,7 +13,10 @@ from typing import Any
 from capataz.contracts.canonical import to_json
 from capataz.contracts.errors import UsageError
 
-NAMES = ("planner", "repair_planner", "worker", "reducer", "verifier", "refuter")
+LIBRARY = (
+    "ralph", "research_planner", "research_reader", "research_writer", "goal", "goal_review", "experiment", "heartbeat", "release",
+)  # fmt: skip
+NAMES = ("planner", "repair_planner", "worker", "reducer", "verifier", "refuter", *LIBRARY)
 
 
 def bundled() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import subprocess
@@ -18,7 +19,11 @@ from typing import Any
 from capataz.contracts.canonical import JsonValue, canonical_text
 from capataz.contracts.errors import UsageError
 
-BUNDLED_SCRIPTS = {"ultracode": "script.py", "single": "single_script.py"}
+CODING_SCRIPTS = {"ultracode": "script.py", "single": "single_script.py"}
+LIBRARY_SCRIPTS = {name: f"library/{name}.py" for name in ("autoresearch", "goal_pr", "heartbeat", "ralph", "release", "research")}
+LIBRARY_SCRIPTS["pr_watch"] = LIBRARY_SCRIPTS["goal_pr"]
+"""Programs of the library bring an input too: ``library/NAME.json``."""
+BUNDLED_SCRIPTS = {**CODING_SCRIPTS, **LIBRARY_SCRIPTS}
 REQUEST = "The last page is lost when it is not full, and nothing links a page to its neighbours. Mend the first and add links()."
 _GIT = {
     "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_AUTHOR_NAME": "Capataz", "GIT_AUTHOR_EMAIL": "crashtest@capataz.invalid",
@@ -28,7 +33,7 @@ _GIT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrashtestRequest:
-    """``model`` None: fake agents in memory, unless the program is a bundled coding one, which brings a script and a repository."""
+    """``model`` None: fake agents in memory, unless the program is a bundled one, which brings a script and a repository."""
 
     program: str
     input: JsonValue = None
@@ -61,7 +66,9 @@ async def _real(request: CrashtestRequest, say: Callable[[str], None]) -> dict[s
         demo = stack.enter_context(as_file(files("capataz.demo")))
         if request.program in BUNDLED_SCRIPTS:
             model = request.model or f"scripted:{demo / BUNDLED_SCRIPTS[request.program]}"
-            case = Case(lambda place: _coding(place, demo, request.program, model), _repository_after, compare_result=False)
+            start = _library if request.program in LIBRARY_SCRIPTS else _coding
+            # Results of the library hold commits, whose names depend on the run; what they are made of is compared below.
+            case = Case(lambda place: start(place, demo, request.program, model), _repository_after, compare_result=False)
         else:
             case = Case(lambda _: _plain(request))
         sweep = RealSweep(case, folder, seed=request.seed, say=say)
@@ -81,17 +88,32 @@ def _plain(request: CrashtestRequest) -> list[str]:
 
 def _coding(place: Path, demo: Path, program: str, model: str) -> list[str]:
     """A job on a fresh copy of the sample repository."""
+    repository = _sample(place, demo)
+    return ["do", REQUEST, "--repo", str(repository), "--model", model, "--program", program, "--yes"]
+
+
+def _library(place: Path, demo: Path, program: str, model: str) -> list[str]:
+    """A program of the library with its own input, on a fresh copy of the sample repository."""
+    given = json.loads((demo / "library" / f"{program}.json").read_text("utf-8"))
+    repository = _sample(place, demo)
+    if "repository" in given:
+        given["repository"] = str(repository)
+    return ["run", program, "--input", canonical_text(given), "--model", model]
+
+
+def _sample(place: Path, demo: Path) -> Path:
     repository = place / "sample"
     shutil.copytree(demo / "sample", repository, ignore=shutil.ignore_patterns("__pycache__"))
     for args in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", "A library that cuts lists into pages")):
         _git(repository, *args)
-    return ["do", REQUEST, "--repo", str(repository), "--model", model, "--program", program, "--yes"]
+    return repository
 
 
 def _repository_after(place: Path) -> Any:
-    """The promoted tree, and that index and files are at it."""
+    """The trees of all branches, and that index and files are as they should be."""
     repository = place / "sample"
-    return [_git(repository, "rev-parse", "main^{tree}"), _git(repository, "status", "--porcelain")]
+    trees = _git(repository, "for-each-ref", "--format=%(tree)").split()
+    return [_git(repository, "rev-parse", "main^{tree}"), _git(repository, "status", "--porcelain"), sorted(trees)]
 
 
 def _git(repository: Path, *args: str) -> str:

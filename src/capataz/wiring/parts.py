@@ -163,7 +163,8 @@ async def open_parts(config: Config) -> AsyncIterator[Parts]:
         repositories = LocalRepositories(config.home, faults=faults)
         sandboxes = Sandboxes(config)
         evidence = EvidenceService(
-            repositories=repositories, sandbox_for=sandboxes.of, blobs=store.blobs, home=config.home, clock=clock, faults=faults
+            repositories=repositories, sandbox_for=sandboxes.of, blobs=store.blobs, home=config.home, clock=clock, faults=faults,
+            overlays=sandboxes.overlays,
         )
         yield Parts(config, clock, faults, store.journal, store.blobs, repositories, sandboxes, evidence, models)
         repositories.close()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from capataz.contracts.canonical import JsonValue, to_json
-from capataz.contracts.coding import CodingContext, CodingPort
+from capataz.contracts.coding import CodingContext, CodingPort, Measurement
 from capataz.contracts.errors import ProgramError
 from capataz.contracts.journal import Batch, Usage
 from capataz.contracts.records import Candidate, TestReport
@@ -18,8 +19,8 @@ from capataz.vm.effect import Completion, Done, Effect
 if TYPE_CHECKING:
     from capataz.vm.run import Run
 
-VERBS = ("plan_check", "workspace", "freeze", "compose", "test", "manifest", "envelope", "promote", "rebase")
-EXTERNAL = frozenset({"promote"})
+VERBS = ("plan_check", "workspace", "freeze", "compose", "test", "manifest", "envelope", "promote", "rebase", "job", "cite", "measure", "publish")
+EXTERNAL = frozenset({"promote", "publish"})
 
 
 def freeze_identity(run: Run, input: Any) -> JsonValue:
@@ -50,6 +51,8 @@ async def perform(run: Run, effect: Effect) -> Done:
         await run.orphans.pass_(effect)
         # An external write needs more than a fenced journal: make sure that the lease is ours just before it.
         await run.renew()
+    if verb == "job":
+        arguments["repository"] = str(Path(str(run.options.get("cwd") or "/")) / arguments["repository"])
     record = await method(context(run, effect), **arguments)
     return Done(to_json(record), await _usage(run, record))
 
@@ -85,13 +88,15 @@ def _hints(verb: str) -> dict[str, Any]:
     return _HINTS[verb]
 
 
-async def _usage(run: Run, record: BaseModel) -> Usage:
+async def _usage(run: Run, record: Any) -> Usage:
     """Seconds of suites, and the bytes of what the effect stored for people to read."""
     if isinstance(record, TestReport):
         sizes = [len(await run.ports.blobs.get(suite.artifact_uri)) for suite in record.suites]
         return Usage(sandbox_s=sum(suite.duration for suite in record.suites), artifact_bytes=sum(sizes))
     if isinstance(record, Candidate):
         return Usage(artifact_bytes=len(await run.ports.blobs.get(record.diff_uri)))
+    if isinstance(record, Measurement):
+        return Usage(sandbox_s=record.duration_s)
     return Usage()
 
 
@@ -136,9 +141,15 @@ def _promote(run: Run, completion: Completion) -> Part:
     return Part(Batch(promotions=(row,)), (("promotion.done", completion.effect.key, data),))
 
 
+def _publish(completion: Completion) -> list[tuple[str, dict[str, Any]]]:
+    """No row of ``promotions``: these are of envelopes that passed."""
+    return [("promotion.done", {k: completion.done.result[k] for k in ("ref", "old", "new", "note")})]
+
+
 AT_COMPLETION: dict[str, Callable[[Run, Completion], Part]] = {
     "coding.freeze": _event(_freeze),
     "coding.envelope": _event(_envelope),
     "coding.compose": _compose,
     "coding.promote": _promote,
+    "coding.publish": _event(_publish),
 }
