@@ -37,3 +37,16 @@ def with_database(work: Callable[[Database], Awaitable[T]]) -> T:
         return await work(wiring().open_database())
 
     return run(inner())
+
+
+def serve_mcp(model: str | None, http_port: int | None) -> None:
+    """The MCP server on an app, until its client is gone."""
+
+    async def inner() -> None:
+        from capataz.service.mcp.server import serve
+        from capataz.wiring.app import open_app
+
+        async with open_app() as app:
+            await serve(app, model=model, http_port=http_port)
+
+    run(inner())

@@ -17,7 +17,7 @@ from capataz.contracts.coding import CodingJob, JobOptions
 from capataz.contracts.errors import NotFound, RunNotResumable, UsageError
 from capataz.contracts.ids import new_run_id
 from capataz.contracts.jobs import DoRequest, ProgramRequest
-from capataz.contracts.journal import FINAL_STATES, AskRecord, Batch, Journal, NewEvent, NewRun, RunRecord, RunUpdate
+from capataz.contracts.journal import FINAL_STATES, AskRecord, Batch, EffectRow, Journal, NewEvent, NewRun, RunRecord, RunUpdate
 from capataz.contracts.records import Candidate
 from capataz.vm.effects.people import check_answer
 from capataz.vm.holder import this_process
@@ -27,7 +27,7 @@ from capataz.vm.worker import Worker
 from capataz.wiring.agents import Agents
 from capataz.wiring.collector import collect_rarely
 from capataz.wiring.config import load_config
-from capataz.wiring.isolation import ConfinedPrograms, busy_limit_s
+from capataz.wiring.isolation import ConfinedPrograms, busy_limit_s, is_written_by_model
 from capataz.wiring.parts import Harnesses, Parts, open_parts, step_environment
 from capataz.wiring.summary import summarise
 
@@ -122,7 +122,7 @@ class App:
         await self._zygote.warm()
         ref, source, files = await self._program(request.program)
         stored = {**_limits(request), "model": self._model(request.model, {}) if request.model else None}
-        if request.untrusted:
+        if request.untrusted or is_written_by_model(self.home, request.program):
             stored["untrusted"] = True
         await self._check_input(ref, files, request.input, stored)
         run_id = new_run_id()
@@ -231,6 +231,14 @@ class App:
             orphans=lost,
         )
 
+    async def effects(self, run_id: str) -> list[EffectRow]:
+        """All effects of the run's newest generation, large values fetched. Raises ``NotFound``."""
+        run = await self.journal.get_run(run_id)
+        return [
+            replace(row, result=await self._large.inward(row.result), input=await self._large.inward(row.input))
+            for row in await self.journal.effects(run.run_id)
+        ]
+
     async def usage_by(self, run_id: str) -> dict[str, Any]:
         from capataz.wiring.usage import usage_by
 
@@ -295,6 +303,10 @@ class App:
             if not await self.held(run_id):
                 return await self.drive(run_id)
         return run
+
+    async def post_cancel(self, run_id: str, *, reason: str) -> None:
+        """Asks whoever carries the run on to cancel it; waits for nothing. Raises ``RunNotResumable`` for one that is over."""
+        await self._post(run_id, "cancel", reason, None)
 
     async def resolve(self, run_id: str, key: str, decision: dict[str, Any]) -> None:
         """Raises ``NotFound`` when nothing of the run is in doubt under this key."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from capataz.contracts.errors import UsageError
@@ -27,6 +28,17 @@ class ConfinedPrograms:
 
         confined = confine([*arguments, "confined"], env, runtime_folder(self._config.home))
         return confined.argv, confined.descriptors
+
+
+def written_folder(home: Path) -> Path:
+    """Where programs lie that a model wrote."""
+    return home / "programs" / "written"
+
+
+def is_written_by_model(home: Path, program: str) -> bool:
+    """Whether a program's file lies there, however it is spelled."""
+    path = Path(program if program.endswith(".py") else program.rpartition(":")[0])
+    return path.suffix == ".py" and path.resolve().is_relative_to(written_folder(home).resolve())
 
 
 def busy_limit_s(config: Config) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from capataz.cli.verbs import asks, check, crashtest, database, demo, host, look, mend, revise, start, steer
+from capataz.cli.verbs import asks, check, crashtest, database, demo, host, look, mcp, mend, revise, start, steer
 from capataz.cli.version import VERSION
 
 app = typer.Typer(
@@ -50,3 +50,4 @@ host.add(app)
 database.add(app)
 demo.add(app)
 crashtest.add(app)
+mcp.add(app)

@@ -1,0 +1,1 @@
+"""What others than the person at the terminal reach Capataz by."""

@@ -1,0 +1,1 @@
+"""Capataz for models: an MCP server whose tools write, check, start, watch and steer programs and runs."""
