@@ -107,3 +107,21 @@ async def test_bad_requests_are_one_line_and_harmless(home: Path) -> None:
         ended = await until(connected, run_id, lambda found: found["state"] == "completed")
         assert not any("CAPATAZ" in name or "KEY" in name for name in ended["result"])
         assert {"HOME", "PATH"} <= set(ended["result"])
+
+
+@pytest.mark.slow
+async def test_a_command_that_a_model_gives_to_a_bundled_program_stays_in_the_sandbox(home: Path) -> None:
+    given = {"duty": "look", "status": f"echo seen; touch {home}/pwned", "every": "1s", "beats": 1}
+    async with client(home, home.parent / "model.py") as connected:
+        run_id = (await call(connected, "start", program="heartbeat", input=given))["run_id"]
+
+        async def outputs() -> list[str]:
+            rows = json.loads((await connected.read_resource(f"run://{run_id}/journal")).contents[0].text)  # type: ignore[union-attr]
+            return [row["result"]["output"] for row in rows if row["kind"] == "step" and row["status"] == "ok"]
+
+        seen = 0
+        async with asyncio.timeout(30):
+            while not (said := await outputs()):
+                seen = (await call(connected, "watch", run_id=run_id, after=seen, wait_s=5))["next"]
+        assert said[0].startswith("seen") and "cannot touch" in said[0]
+        assert not (home / "pwned").exists()

@@ -39,7 +39,7 @@ def with_database(work: Callable[[Database], Awaitable[T]]) -> T:
     return run(inner())
 
 
-def serve_mcp(model: str | None, http_port: int | None) -> None:
+def serve_mcp(model: str | None, trusted: frozenset[str], http_port: int | None) -> None:
     """The MCP server on an app, until its client is gone."""
 
     async def inner() -> None:
@@ -47,6 +47,6 @@ def serve_mcp(model: str | None, http_port: int | None) -> None:
         from capataz.wiring.app import open_app
 
         async with open_app() as app:
-            await serve(app, model=model, http_port=http_port)
+            await serve(app, model=model, trusted=trusted, http_port=http_port)
 
     run(inner())

@@ -21,10 +21,10 @@ _INSTRUCTIONS = (
 )
 
 
-async def serve(app: App, *, model: str | None = None, http_port: int | None = None) -> None:
+async def serve(app: App, *, model: str | None = None, trusted: frozenset[str] = frozenset(), http_port: int | None = None) -> None:
     """Serves until the client is gone. ``http_port``: streamable HTTP on 127.0.0.1 instead of standard input and output."""
     carrier = Carrier(app)
-    server = build(Tools(app, carrier, model))
+    server = build(Tools(app, carrier, model, trusted))
     try:
         if http_port is None:
             await server.run_stdio_async()

@@ -23,9 +23,11 @@ _BY = "mcp"
 
 
 class Tools:
-    """``model``: what runs use when the caller names none."""
+    """``model``: what runs use when the caller names none. ``trusted``: installed programs that the person lets run outside a sandbox,
+    with any input that a model gives them; some run commands that their input names."""
 
-    def __init__(self, app: App, carrier: Carrier, model: str | None) -> None:
+    def __init__(self, app: App, carrier: Carrier, model: str | None, trusted: frozenset[str] = frozenset()) -> None:
+        self._trusted = trusted
         self._app = app
         self._carrier = carrier
         self._model = model
@@ -145,7 +147,7 @@ class Tools:
     async def _named(self, program: str) -> tuple[str, bool]:
         """What ``find`` takes, and whether nobody vouches for it. Only names are taken: a path could be any file."""
         if any(found["name"] == program for found in await programs()):
-            return program, False
+            return program, program not in self._trusted
         path = written.place(self._app.home, program)
         if path is None:
             raise NotFound(f"there is no program {program!r}; list_programs has the names, write_program makes one")
