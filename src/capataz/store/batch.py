@@ -28,7 +28,7 @@ _NOTHING = Usage()
 _FIELDS = [(name, getattr(_NOTHING, name)) for name in Usage.__slots__]
 
 
-def encode(batch: Batch, *, quiet: bool = False) -> str:
+def encode(batch: Batch, *, quiet: bool = False) -> bytes:
     """``quiet``: nobody is told of the events. Raises ``ValueError`` for events that are not consecutive: a mistake of the writer, never stored."""
     _check_consecutive(batch.events)
     document: dict[str, Any] = {name: [encoder(item) for item in items] for name, encoder in _SECTIONS.items() if (items := getattr(batch, name))}
@@ -36,7 +36,7 @@ def encode(batch: Batch, *, quiet: bool = False) -> str:
         document["run"] = _run(batch.run)
     if quiet:
         document["quiet"] = True
-    return to_json(document).decode()
+    return to_json(document)
 
 
 def _check_consecutive(events: tuple[NewEvent, ...]) -> None:

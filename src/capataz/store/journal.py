@@ -37,10 +37,12 @@ from capataz.store import batch as batches
 from capataz.store import rows
 from capataz.store.announcer import Announcer
 from capataz.store.connection import Connection, Database
+from capataz.store.exchange import Exchange
 from capataz.store.listener import Listener
 from capataz.store.queries import sql
 from capataz.store.values import dump, plain, text
 
+_COMMIT = Exchange("capataz_commit", "text, bigint, text, jsonb", "SELECT capataz_commit($1, $2, $3, $4)")
 _MISTAKES = ("CZ001", "CZ002")                 # raised by capataz_commit: the writer is wrong, nothing was stored
 
 
@@ -151,17 +153,16 @@ class PgJournal:
 
     async def commit(self, lease: Lease, batch: Batch) -> None:
         quiet = batch.run is None and bool(batch.events) and self._announcer.may_be_quiet(lease.run_id)
-        values = (lease.run_id, lease.epoch, text(lease.holder.worker), batches.encode(batch, quiet=quiet))
-        statement = sql("runs.commit")
+        worker = lease.holder.worker
+        values = (lease.run_id.encode(), str(lease.epoch).encode(), (text(worker) or "").encode(), batches.encode(batch, quiet=quiet))
 
         async def work(connection: Connection) -> str:
             try:
-                row = await (await connection.execute(statement, values, prepare=True)).fetchone()
+                return await _COMMIT.call(connection, values)
             except psycopg.DatabaseError as error:
                 if error.sqlstate in _MISTAKES:
                     raise ValueError(str(error).splitlines()[0]) from error
                 raise
-            return row[0] if row else "lease_lost"
 
         if await self._database.run(work) != "ok":
             raise _lost(lease)

@@ -58,6 +58,11 @@ class Committer:
         self._waiting.append(future)
         await future
 
+    async def started(self) -> None:
+        """Lets the commit of what was handed in begin, unless another one is under way."""
+        for _ in range(2):  # the pump's first step, and its wait for company
+            await asyncio.sleep(0)
+
     async def flush(self) -> None:
         while self._task is not None and not self._task.done():
             await asyncio.shield(self._task)

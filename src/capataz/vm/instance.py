@@ -17,6 +17,7 @@ from capataz.contracts.errors import EffectCancelled, NondeterminismError, error
 from capataz.contracts.journal import Batch, EffectCompleted, EffectRequested, EffectRow
 from capataz.vm.committer import Part
 from capataz.vm.effect import Completion, Done, Effect
+from capataz.vm.effects import EARLY
 from capataz.vm.keys import Identity
 from capataz.vm.lanes import FIRST, Lane, epoch_identity, lane_rows
 from capataz.vm.pipe import Pipe
@@ -28,6 +29,7 @@ REPLAY_CHUNK = 200
 FRAME_ROWS = 100
 FRAMES_AHEAD = 4
 Replayed = tuple[EffectRow, JsonValue]
+PIECE = 64         # requests, or ends, that are handed in before the next are looked at: the database and the program work meanwhile
 COLLECT_S = 0.002  # how long a completion waits for the requests that follow from it, to share one commit
 
 
@@ -108,6 +110,8 @@ class Instance:
             while left and self._replayed < request["after"]:
                 self._observe_replayed(*left.popleft())
             await self._admit_request(request)
+            if len(self._pending) >= PIECE and (self._live or not self._recorded):
+                await self._send_off()
         for row, value in left:
             self._observe_replayed(row, value)
         for cancel in frame.get("cancels", ()):
@@ -291,7 +295,10 @@ class Instance:
             return [self._next_merged()]
         if self._inline:
             return list(_drain(self._inline))
-        await self._commit()
+        if all(effect.kind in EARLY for effect in self._to_start):
+            self._hand_in()
+        else:
+            await self._commit()
         for lane in self._lanes.values():
             if lane.turn is not None and self._over(lane):
                 return [await self._turn(lane, lane.turn)]
@@ -302,7 +309,7 @@ class Instance:
             self._wake.clear()
             await self._wake.wait()
         self.idle = False
-        return list(_drain(self._ready))
+        return [self._ready.popleft() for _ in range(min(len(self._ready), PIECE))]
 
     def _next_replayed(self) -> list[EffectRow]:
         rows: list[EffectRow] = []
@@ -334,7 +341,7 @@ class Instance:
         if self._pending and any(isinstance(item, Completion) for item in items):
             frame = await self._pipe.batch_within(COLLECT_S)
             if frame is None:
-                await self._commit()
+                self._hand_in()
         return frame or await self._pipe.batch()
 
     async def _replay_item(self, row: EffectRow) -> dict[str, Any]:
@@ -424,6 +431,16 @@ class Instance:
             return
         parts, self._pending = self._pending, []
         await self.run.committer.durable(*parts)
+
+    def _hand_in(self) -> None:
+        """The same without waiting: nothing follows that another commit does not come before."""
+        parts, self._pending = self._pending, []
+        if parts:
+            self.run.committer.soon(*parts)
+
+    async def _send_off(self) -> None:
+        self._hand_in()
+        await self.run.committer.started()
 
     def _start_effects(self) -> None:
         if self.run.draining:

@@ -35,8 +35,5 @@ LIMIT %(limit)s;
 -- name: exists
 SELECT 1 FROM runs WHERE run_id = %(run_id)s;
 
--- name: commit
-SELECT capataz_commit(%s, %s, %s, %s);
-
 -- name: announce
 SELECT pg_notify('capataz', %(run_id)s);

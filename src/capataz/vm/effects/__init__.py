@@ -53,6 +53,9 @@ AT_COMPLETION: dict[str, Callable[[Run, Completion], Part]] = {
     **coding.AT_COMPLETION,
 }
 OWN_DEADLINE = frozenset({"ask", "receive"})
+EARLY = frozenset({"agent", "child"})
+"""Effects that may begin before their request is durable: whatever they do outside (a model call, a tool, a step) has a request
+of its own, which is durable no earlier. So an agent costs no wait of its own before its first model call."""
 
 
 def performer(kind: str) -> Callable[[Run, Effect], Awaitable[Done]]:

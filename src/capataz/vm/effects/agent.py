@@ -117,9 +117,13 @@ async def _agent_failed(run: Run, effect: Effect, booking: Booking, error: BaseE
 
 async def _in_workspace(run: Run, effect: Effect, model: str, booking: Booking) -> Done:
     workspace = _workspace(effect)
-    if workspace is None or effect.input["type"] != "general":
+    if workspace is None:
+        return await _converse(run, effect, model, booking)
+    if effect.input["type"] != "general":
+        await run.committer.durable(Part())
         return await _converse(run, effect, model, booking)
     async with run.writing(workspace.workspace_id):
+        await run.committer.durable(Part())  # its files are for the holder of the lease alone: make sure of it, now
         return await _converse(run, effect, model, booking)
 
 
