@@ -39,6 +39,15 @@ def ends(pid: int) -> None:
         time.sleep(0.02)
 
 
+def kill_server(home: Path) -> None:
+    """Its backends too have gone then: one that is busy answers a while longer than its postmaster lives."""
+    server = postmaster(home)
+    backends = [int(pid) for pid in Path(f"/proc/{server}/task/{server}/children").read_text().split()]
+    os.kill(server, signal.SIGKILL)
+    for pid in (server, *backends):
+        ends(pid)
+
+
 def starter(home: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", START, str(home)])
 
@@ -48,7 +57,7 @@ async def test_a_killed_server_is_started_again_by_the_next_command(own_home: Pa
     for _ in range(3):
         store = await open_store(own_home)
         await store.close()
-        os.kill(postmaster(own_home), signal.SIGKILL)
+        kill_server(own_home)
     store = await open_store(own_home)
     assert await store.journal.list_runs() == []
     await store.close()
@@ -62,7 +71,7 @@ async def test_work_goes_on_over_a_killed_server(own_home: Path) -> None:
     assert lease is not None
     for seq in range(1, 9):
         if seq % 3 == 0:
-            os.kill(postmaster(own_home), signal.SIGKILL)
+            kill_server(own_home)
         await journal.commit(lease, Batch(events=(event(seq),)))
     assert [e.seq for e in await journal.events("r1")] == list(range(1, 9))
     await store.close()
@@ -147,7 +156,7 @@ def test_ten_processes_at_once_share_one_server(tmp_path: Path) -> None:
 def test_a_stale_pid_file_that_names_a_stranger_is_no_obstacle(own_home: Path) -> None:
     ensure_server(own_home)
     os.kill(supervisor(own_home), signal.SIGKILL)
-    os.kill(postmaster(own_home), signal.SIGKILL)
+    kill_server(own_home)
     stale = own_home / "postgres/data/postmaster.pid"
     lines = stale.read_text().splitlines()
     stale.write_text("\n".join([str(os.getppid()), *lines[1:]]) + "\n")

@@ -21,7 +21,7 @@ class Exchange:
 
     def __init__(self, name: str, types: str, statement: str) -> None:
         self._name = name.encode()
-        self._prepare = f"PREPARE {name}({types}) AS {statement}"
+        self._prepare = f"PREPARE {name}({types}) AS {statement}".encode()
         self._prepared: WeakSet[Connection] = WeakSet()
 
     async def call(self, connection: Connection, values: Sequence[bytes]) -> str:
