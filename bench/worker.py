@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,11 +31,12 @@ class InstantHarness:
 
     name = "instant"
 
-    def __init__(self, seen: Callable[[str], None] = lambda name: None) -> None:
+    def __init__(self, seen: Callable[[str], Awaitable[None]] | None = None) -> None:
         self._seen = seen
 
     async def run(self, task: AgentTask, ports: AgentPorts) -> AgentOutcome:
-        self._seen(task.name)
+        if self._seen is not None:
+            await self._seen(task.name)
         return AgentOutcome(text="done", output=None, turns=0, messages=[])
 
 

@@ -11,24 +11,31 @@ from bench.worker import InstantHarness, open_bench
 
 
 async def crash(given: dict[str, Any]) -> None:
-    """Prints the run's id, then ``live`` when everything before the live effect is in the journal."""
-    async with open_bench(given["home"], given["url"], InstantHarness(_stay)) as bench:
+    """Prints the run's id, then ``live`` when everything before the live effect is in the journal; it is killed there."""
+    live = asyncio.Event()
+
+    async def stay(name: str) -> None:
+        if name == "live":
+            live.set()
+            await asyncio.Event().wait()
+
+    async with open_bench(given["home"], given["url"], InstantHarness(stay)) as bench:
         run_id = await bench.start("effects.py", "many_then_live", {"n": given["effects"]})
         print(run_id, flush=True)
-        await bench.drive(run_id)
-
-
-def _stay(name: str) -> None:
-    if name == "live":
+        driven = asyncio.create_task(bench.drive(run_id))
+        await live.wait()
+        # An agent begins before its request is durable, so the ends of those before it may be on their way.
+        while sum(row.status == "ok" for row in await bench.journal.effects(run_id)) < given["effects"]:
+            await asyncio.sleep(0.05)
         print("live", flush=True)
-        time.sleep(3600)                       # the whole worker: it is killed here
+        await driven
 
 
 async def resume(given: dict[str, Any]) -> None:
     """Milliseconds from the claim to the live effect; the warm parent of programs is not yet started then."""
     reached: list[float] = []
 
-    def seen(name: str) -> None:
+    async def seen(name: str) -> None:
         assert name == "live", f"{name} was finished before the crash and ran again"
         reached.append(time.perf_counter())
 

@@ -65,7 +65,7 @@ def test_ctrl_c_parks_at_the_next_safe_point(cli: Cli, home: Path, tmp_path: Pat
 
 def test_ctrl_c_twice_stops_at_once_and_can_be_resumed(cli: Cli, home: Path, tmp_path: Path) -> None:
     repo = small_repository(tmp_path / "repo")
-    process = cli.start(*do_args(repo, script(tmp_path, SLOW_COMMAND.format(seconds=15))), "--yes")
+    process = cli.start(*do_args(repo, script(tmp_path, SLOW_COMMAND.format(seconds=8))), "--yes")
     wait_for(cli, process, 3)
     os.kill(process.pid, signal.SIGINT)
     assert process.stderr is not None
