@@ -12,7 +12,13 @@ NAMES = {
     "agents": ("a journaled effect, one after the other", 2.5),
     "clock": ("now(), one after the other", 2.5),
     "fan": ("an effect in a fan-out of 100", 0.5),
+    "empty": ("a run without effects, from its claim to its end", None),
     "steps": ("step(), which forks a process for its function", None),
+}
+
+_NOTES = {
+    "empty": "for information: its program is loaded and run in a process of its own",
+    "steps": "for information: what a step runs is a function of yours in a process of its own",
 }
 
 
@@ -28,7 +34,7 @@ def measure(context: Context) -> list[Row]:
 
 def _row(name: str, pairs: list[tuple[float, float]]) -> Row:
     shown, limit = NAMES[name]
-    note = "for information: what a step runs is a function of yours in a process of its own" if limit is None else ""
+    note = _NOTES.get(name, "")
     return compared("effects", shown, _ms(pairs, 0), "a raw durable commit", _ms(pairs, 1), limit=limit, note=note)
 
 
