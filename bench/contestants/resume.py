@@ -25,7 +25,7 @@ async def crash(given: dict[str, Any]) -> None:
         driven = asyncio.create_task(bench.drive(run_id))
         await live.wait()
         # An agent begins before its request is durable, so the ends of those before it may be on their way.
-        while sum(row.status == "ok" for row in await bench.journal.effects(run_id)) < given["effects"]:
+        while sum(row.status == "ok" for row in await bench.journal.effects(run_id)) < given["effects"]:  # noqa: ASYNC110  no event tells of a commit
             await asyncio.sleep(0.05)
         print("live", flush=True)
         await driven
