@@ -18,7 +18,7 @@ import pytest
 from capataz.contracts.errors import SandboxUnavailable, UsageError
 from capataz.contracts.sandbox import Mount, SandboxSpec, WorkspaceMount
 from capataz.sandbox import bubblewrap, cgroup, make_sandbox
-from capataz.sandbox.owner import owner
+from capataz.sandbox.owner import owner, remove_stale
 from capataz.testing.sandbox_conformance import host_processes
 
 _WORKER = """
@@ -70,6 +70,30 @@ async def test_a_killed_worker_takes_everything_along(backend: str, tmp_path: Pa
     assert not host_processes(b"98761234")
     assert [p for p in (tmp_path / "sandbox").iterdir()] == [owner(tmp_path).folder]
     assert not [g for g in groups if g.exists()]
+
+
+def test_a_dead_worker_s_folder_stays_until_its_groups_can_be_removed(tmp_path: Path) -> None:
+    group = cgroup.make(f"{os.getpid()}-busy")
+    if group is None:
+        pytest.skip("no control groups can be made here")
+    session = tmp_path / "1-dead" / "session-1"
+    session.mkdir(parents=True)
+    (tmp_path / "1-dead" / "lock").touch()
+    (session / "cgroups").write_bytes(b"\0".join(os.fsencode(folder) for folder in set(group.folders.values())))
+    inside = subprocess.Popen(["sleep", "60"])
+    try:
+        group.open(1 << 30, 10)
+        for fd in group.entries:
+            os.write(fd, str(inside.pid).encode())
+        group.close()
+        remove_stale(tmp_path)
+        assert session.exists(), "nobody would know of the group any more"
+    finally:
+        inside.kill()
+        inside.wait()
+    remove_stale(tmp_path)
+    assert not list(tmp_path.iterdir())
+    assert not any(folder.exists() for folder in group.folders.values())
 
 
 def test_groups_of_workers_that_are_gone_are_swept() -> None:

@@ -98,24 +98,25 @@ class Cgroup:
         return all([_remove(folder) for folder in dict.fromkeys(self.folders.values())])
 
 
-def _remove(folder: Path) -> bool:
-    for _ in range(3):
+def _remove(folder: Path, patience_s: float = 0.003) -> bool:
+    deadline = time.monotonic() + patience_s
+    while True:
         try:
             folder.rmdir()
         except FileNotFoundError:
             return True
         except OSError:
+            if time.monotonic() > deadline:
+                return False
             time.sleep(0.001)                  # the last process is dead, the kernel is still letting go
-            continue
-        return True
-    return False
+        else:
+            return True
 
 
-def remove_stale(folders: list[Path]) -> None:
-    """Removes groups that a killed worker left (their processes died with it)."""
-    for folder in folders:
-        if folder.name.startswith(_PREFIX):
-            _remove(folder)
+def remove_stale(folders: list[Path]) -> bool:
+    """Removes groups that a killed worker left; False if one is still in use. Its processes died with it: those that use much
+    memory need a moment until they have gone."""
+    return all([_remove(folder, patience_s=1.0) for folder in folders if folder.name.startswith(_PREFIX)])
 
 
 def sweep(older_than_s: float = 60.0) -> None:

@@ -91,9 +91,9 @@ def _remove_if_free(folder: Path) -> None:
         return                                 # being made, or no folder of ours
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for session in folder.glob("session-*/cgroups"):
-            cgroup.remove_stale([Path(os.fsdecode(name)) for name in session.read_bytes().split(b"\0") if name])
-        remove_tree(folder)
+        noted = [name for session in folder.glob("session-*/cgroups") for name in session.read_bytes().split(b"\0") if name]
+        if cgroup.remove_stale([Path(os.fsdecode(name)) for name in noted]):
+            remove_tree(folder)                # else the next worker tries again
     except OSError:
         pass                                   # its worker lives
     finally:
