@@ -40,6 +40,7 @@ _VARIABLES = {
     "CAPATAZ_DATABASE_URL": "A PostgreSQL of yours, version 15 or newer, instead of the embedded one.",
     "CAPATAZ_BLOB_URL": "Where large values are kept: a folder or an fsspec URL such as `s3://bucket/prefix`. Default: below `CAPATAZ_HOME`.",
     "CAPATAZ_DEBUG": "Any value: errors show their traceback, as with `--debug`.",
+    "CAPATAZ_CALL_KEY": "Set for a function with `@tool`, not by you: the same for a call and its repetition after a crash.",
     "CAPATAZ_FAULT": "Kills the process at a [fault point](fault-points.md).",
     "CAPATAZ_FAULT_LOG": "A file to which each fault point that is reached appends its name.",
     "CAPATAZ_SCRIPT_LOG": "A file to which each call of a scripted model appends one line of JSON.",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from capataz.vm.scopes import scope
     from capataz.vm.staterules import Transitions
     from capataz.vm.states import State, state
+    from capataz.vm.tools import Tool, tool
     from capataz.vm.verbs import artifact, checkpoint, now, sleep, step
 
 _HOMES = {
@@ -28,7 +29,7 @@ _HOMES = {
     "LoadedProgram": "program", "Program": "program", "load": "program", "program": "program", "AgentResult": "results",
     "Answer": "results", "Failure": "results", "Message": "results", "scope": "scopes", "artifact": "verbs",
     "State": "states", "state": "states", "Transitions": "staterules", "migrate": "migrations", "checkpoint": "verbs", "now": "verbs",
-    "loop": "epochs", "sleep": "verbs", "step": "verbs",
+    "loop": "epochs", "sleep": "verbs", "step": "verbs", "Tool": "tools", "tool": "tools",
 }  # fmt: skip
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Message",
     "Program",
     "State",
+    "Tool",
     "Transitions",
     "artifact",
     "ask",
@@ -62,6 +64,7 @@ __all__ = [
     "state",
     "step",
     "tell",
+    "tool",
 ]
 
 

@@ -170,7 +170,7 @@ async def test_tools_of_the_types() -> None:
     assert {"write_file", "edit_file", "apply_patch", "ask_human"} < set(client.tools[0])
     client = ListClient(DONE)
     await run(client, tools=("read_file", "ask_human"))
-    assert client.tools[0] == ["read_file", "submit"]
+    assert client.tools[0] == ["read_file", "ask_human", "submit"]  # naming it grants it
     with pytest.raises(UsageError, match="teleport"):
         await run(client, tools=("teleport",))
 

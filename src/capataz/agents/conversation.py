@@ -18,6 +18,7 @@ from capataz.agents.model_client import CallInfo, ClientReply, ModelClient, Prov
 from capataz.agents.tools.bench import Bench
 from capataz.agents.tools.catalogue import Tool
 from capataz.agents.tools.errors import ToolError, error_reply
+from capataz.agents.tools.own import OwnTool
 from capataz.agents.tools.submit import MAX_REFUSALS, Output
 from capataz.contracts.canonical import JsonValue, canonical_text
 from capataz.contracts.errors import (
@@ -34,6 +35,7 @@ from capataz.contracts.journal import Usage
 
 MAX_EMPTY = 3
 AT_ONCE = 8                                    # reads of one turn that run at the same time
+Offered = Tool | OwnTool
 Ask = Callable[[list[Chat], list[dict[str, Any]], CallInfo], Awaitable[ClientReply]]
 
 
@@ -51,7 +53,7 @@ class Answer:
 class ToolSet:
     """What the model is offered; shared by all agents that are offered the same."""
 
-    tools: dict[str, Tool]
+    tools: dict[str, Offered]
     schemas: list[dict[str, Any]]
     digest: str
     chars: int
@@ -251,7 +253,7 @@ class Conversation:
     def _names(self) -> str:
         return ", ".join(schema["function"]["name"] for schema in self._offered.schemas) or "none"
 
-    async def _perform(self, tool: Tool, arguments: dict[str, Any]) -> ToolReply:
+    async def _perform(self, tool: Offered, arguments: dict[str, Any]) -> ToolReply:
         """Errors that the model can mend become its data; a broken sandbox does not."""
         try:
             reply = await tool.call(self._bench, arguments)

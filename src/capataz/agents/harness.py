@@ -9,17 +9,18 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from capataz.agents import prompts
-from capataz.agents.conversation import Conversation, ToolSet
+from capataz.agents.conversation import Conversation, Offered, ToolSet
 from capataz.agents.history import Chat, clean_text
 from capataz.agents.model_client import CallInfo, ClientReply, ModelClient
 from capataz.agents.retries import reply_with_retries
 from capataz.agents.tools.bench import Bench
-from capataz.agents.tools.catalogue import choose
+from capataz.agents.tools.catalogue import catalogue, choose
+from capataz.agents.tools.own import OwnTool
 from capataz.agents.tools.paths import WriteScope
 from capataz.agents.tools.submit import Output, output_of
 from capataz.contracts.canonical import digest
 from capataz.contracts.clock import Clock, SystemClock
-from capataz.contracts.errors import AgentFailed, CapatazError, DeadlineExceeded
+from capataz.contracts.errors import AgentFailed, CapatazError, DeadlineExceeded, UsageError
 from capataz.contracts.harness import AgentOutcome, AgentPorts, AgentTask, AgentType
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class AgnoHarness:
     def _conversation(self, task: AgentTask, ports: AgentPorts) -> Conversation:
         client = self._models(task.model)
         output = output_of(task.output_schema) if task.output_schema is not None else None
-        offered = offer(task.type, task.tools, task.granted, output)
+        offered = _with_own(offer(task.type, task.tools, task.granted, output), [OwnTool(spec) for spec in task.own_tools])
         bench = Bench(ports, WriteScope(task.write_globs, task.protected), task.name, task.limits.command_timeout_s)
         deadline = self._clock.now() + task.limits.wall_s if task.limits.wall_s else None
 
@@ -89,7 +90,21 @@ def offer(type: AgentType, names: tuple[str, ...] | None, granted: tuple[str, ..
     """What an agent is offered. Raises ``UsageError`` for unknown tool names."""
     tools = choose(type, names, granted)
     schemas = [tool.schema for tool in tools.values()] + ([output.tool] if output is not None else [])
+    return _tool_set(dict(tools), schemas)
+
+
+def _tool_set(tools: dict[str, Offered], schemas: list[dict[str, Any]]) -> ToolSet:
     return ToolSet(tools, schemas, digest(schemas), len(json.dumps(schemas)))
+
+
+def _with_own(offered: ToolSet, own: list[OwnTool]) -> ToolSet:
+    """Raises ``UsageError`` for a tool with a name that is taken."""
+    if not own:
+        return offered
+    taken = sorted({tool.spec.name for tool in own} & {*catalogue(), "submit"})
+    if taken:
+        raise UsageError(f"{', '.join(taken)} is the name of a built-in tool; rename the program's own")
+    return _tool_set({**offered.tools, **{tool.spec.name: tool for tool in own}}, [*(tool.schema for tool in own), *offered.schemas])
 
 
 async def _loop(model: JournaledModel, task: AgentTask) -> None:

@@ -45,6 +45,15 @@ class StateView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """A tool that is not built in, as a model sees it. ``parameters``: JSON schema of an object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTask:
     """What an agent is asked. ``name`` is the scoped name that a script sees as ``call.agent``."""
 
@@ -64,6 +73,7 @@ class AgentTask:
     harness: str = "agno"                      # agno | command:NAME
     granted: tuple[str, ...] = ()              # ask_human and the like
     states: tuple[StateGrant, ...] = ()        # what state_read and state_edit work on
+    own_tools: tuple[ToolSpec, ...] = ()       # of the program's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +165,14 @@ class AgentPorts(Protocol):
         """Keeps bytes in the blob store and returns the uri."""
         ...
 
-    async def ask(self, question: str, options: list[str] | None) -> str: ...
+    async def ask(self, question: str, options: list[str] | None) -> str:
+        """A question to a person, the same one for each call of ``tool_call`` that asks it."""
+        ...
+
+    async def own_tool(self, name: str, arguments: JsonValue) -> JsonValue:
+        """Runs a tool of the program's own; only from within ``tool_call``'s ``perform``, which asks for the approval that the
+        program wants. Raises ``StepFailed``, ``DeadlineExceeded``, ``UsageError`` (wrong arguments)."""
+        ...
 
     async def state_read(self, name: str) -> StateView:
         """Only from within ``tool_call``'s ``perform``, as ``state_edit``. Raises ``NotFound``."""

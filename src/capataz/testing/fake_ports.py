@@ -49,6 +49,7 @@ class FakePorts:
     tree: str | None = None
     keep_requests: bool = True
     states: dict[str, list[JsonValue]] = field(default_factory=dict[str, list[JsonValue]])   # the versions of each
+    own: dict[str, Callable[[JsonValue], JsonValue]] = field(default_factory=dict[str, Callable[[JsonValue], JsonValue]])
     refuse_edit: Callable[[JsonValue], str | None] | None = None
 
     async def _once(self, key: Key, perform: Callable[[], Awaitable[Any]]) -> Any:
@@ -120,6 +121,8 @@ class FakePorts:
         self.asked.append((question, options))
         return self.answers.pop(0)
 
+    async def own_tool(self, name: str, arguments: JsonValue) -> JsonValue:
+        return self.own[name](arguments)
 
     async def state_read(self, name: str) -> StateView:
         if name not in self.states:

@@ -23,7 +23,8 @@ from capataz.contracts.journal import Batch, EffectCompleted, EffectRequested, E
 from capataz.contracts.runtime import Workbench
 from capataz.contracts.sandbox import Mount, Session
 from capataz.contracts.signals import Drained
-from capataz.vm.agent_states import AgentStates
+from capataz.vm.agent_states import AgentStates, present_call
+from capataz.vm.agent_tools import AgentTools
 from capataz.vm.booking import Booking
 from capataz.vm.committer import Part
 from capataz.vm.effect import Effect
@@ -60,7 +61,7 @@ class JournaledPorts:
         self._bench = bench
         self._model = model
         self._booking = booking
-        self._name = agent_name(effect.scope, effect.name)
+        self._name = self.name = agent_name(effect.scope, effect.name)
         workspace = effect.input.get("workspace")
         self._start_tree: str | None = None
         if workspace is not None:
@@ -72,6 +73,7 @@ class JournaledPorts:
         self._refusals: dict[str, int] = {}
         self._told: set[str] = set()
         self._states = AgentStates(run, effect)
+        self._tools = AgentTools(run, effect, self)
 
     # ---- sub-effects ---------------------------------------------------------------------------
 
@@ -207,6 +209,8 @@ class JournaledPorts:
         if row is not None:
             return await self._recorded_answer(row)
         await self._safe_point()
+        place = f"t{turn}.{position}:{name}"
+        perform = await self._tools.admit(sub.key, place=place, name=name, arguments=arguments, perform=perform, repeated=sub.repeated)
         shown = {"agent": self._name, "turn": turn, "tool": name, "arguments": _shortened(arguments)}
         kept = await self._run.large.outward(arguments)
         reservation = await self._booking.reserve(sub.key, self._worst_tool(), at_most=True)
@@ -399,16 +403,38 @@ class JournaledPorts:
     async def state_edit(self, name: str, *, patch: JsonValue, version: int) -> StateView:
         return await self._states.edit(name, patch, version)
 
+    async def own_tool(self, name: str, arguments: JsonValue) -> JsonValue:
+        return await self._tools.call(name, arguments)
+
     async def ask(self, question: str, options: list[str] | None) -> str:
-        """A question of the agent to a person: a sub-effect that parks the run like any ask."""
-        given = {"question": question, "options": options}
+        kind = "choice" if options else "text"
+        answer = await self.question(question, kind=kind, options=options, place=present_call.get(""), context={"agent": self._name})
+        return str(answer["value"])
+
+    async def question(
+        self, question: str, *, kind: str, options: list[str] | None, place: str, context: JsonValue, binding: str | None = None
+    ) -> dict[str, Any]:
+        """A question to a person, asked once in a ``place`` of the conversation: a sub-effect that parks the run like any ask.
+
+        Gives ``value``, ``by`` and ``note``."""
+        given = {"question": question, "options": options, "kind": kind, "place": place}
         sub, row = await self._sub("ask", question[:40].replace("\n", " "), given)
         if row is not None:
-            return str(row.result)
+            return row.result
         ask_id = people.ask_id(self._run, sub.key)
-        kind = "choice" if options else "text"
         if sub.key not in self._run.history.rows:
-            await self._open_ask(sub, ask_id, kind, given)
+            ask = NewAsk(
+                ask_id=ask_id, effect=sub.key, kind=kind, question=question, options=options, schema=None, context=context,
+                approvers=(), channel=None, risk=None, binding=binding, opened_at=sub.started_at, expires_at=None,
+            )
+            opened = {"ask": ask_id, "kind": kind, "question": question, "binding": binding}
+            await self._run.committer.durable(
+                Part(Batch(requested=(self._requested(sub, given),), asks=(ask,)), (("ask.opened", self._effect.key, opened),))
+            )
+        return await self._answer(sub, ask_id)
+
+    async def _answer(self, sub: _Sub, ask_id: str) -> dict[str, Any]:
+        self._run.ports.faults.reach("ask.after")
         self._effect.waiting = {"on": "asks", "ask": ask_id, "due": None}
         self._run.note_idle()
         try:
@@ -416,21 +442,11 @@ class JournaledPorts:
         finally:
             self._effect.waiting = None
         assert record is not None
+        answer = {"value": record.answer, "by": record.answered_by, "note": record.note}
         data = {"ask": ask_id, "value": record.answer, "by": record.answered_by, "channel": record.answer_channel}
-        part = Batch(completed=(self._completed(sub, result=record.answer),))
+        part = Batch(completed=(self._completed(sub, result=answer),))
         await self._run.committer.durable(Part(part, (("ask.answered", self._effect.key, data),)))
-        return str(record.answer)
-
-    async def _open_ask(self, sub: _Sub, ask_id: str, kind: str, given: dict[str, Any]) -> None:
-        ask = NewAsk(
-            ask_id=ask_id, effect=sub.key, kind=kind, question=given["question"], options=given["options"], schema=None,
-            context={"agent": self._name}, approvers=(), channel=None, risk=None, binding=None, opened_at=sub.started_at,
-            expires_at=None,
-        )
-        opened = {"ask": ask_id, "kind": kind, "question": given["question"], "binding": None}
-        await self._run.committer.durable(
-            Part(Batch(requested=(self._requested(sub, given),), asks=(ask,)), (("ask.opened", self._effect.key, opened),))
-        )
+        return answer
 
 
 @lru_cache(maxsize=1024)

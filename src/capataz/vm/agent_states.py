@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from capataz.vm.run import Run
 
 T = TypeVar("T")
-_call: ContextVar[str] = ContextVar("capataz_tool_call")
+present_call: ContextVar[str] = ContextVar("capataz_tool_call")
 """Key of the tool call under way: an edit carries it, so that a repeated call finds its own."""
 
 Event = tuple[str, str | None, dict[str, Any]]
@@ -34,11 +34,11 @@ class AgentStates:
 
     async def during(self, call: str, perform: Callable[[], Awaitable[T]]) -> T:
         """Performs a tool call under its key."""
-        token = _call.set(call)
+        token = present_call.set(call)
         try:
             return await perform()
         finally:
-            _call.reset(token)
+            present_call.reset(token)
 
     def events(self, call: str) -> tuple[Event, ...]:
         """What a tool call changed, to be journaled with its end."""
@@ -54,7 +54,7 @@ class AgentStates:
         given, at = self._find(name)
         if not given["writes"]:
             raise IllegalStateEdit(f"state {name} may only be read by this agent")
-        call = _call.get()
+        call = present_call.get()
         if not await self._run.states.written_by(at, version, call):
             await self._write(given, at, patch, version, call)
         self._events.setdefault(call, []).append(("state.changed", self._effect.key, {"state": name, "version": version + 1}))

@@ -61,6 +61,7 @@ class Instance:
         self._to_start: list[Effect] = []
         self._pending: list[Part] = []
         self._pipe: Pipe | None = None
+        self._forked = 0
 
     @property
     def sources(self) -> dict[str, str] | None:
@@ -98,7 +99,14 @@ class Instance:
     async def fork(self, no: int, env: dict[str, str]) -> JsonValue:
         """Runs a step's function in a child of the program process; cancelling kills it."""
         assert self._pipe is not None
-        return await self._pipe.fork(no, env)
+        return await self._pipe.fork({"no": no, "env": env})
+
+    async def fork_callback(self, name: str, callback: int, args: JsonValue, env: dict[str, str]) -> JsonValue:
+        """The same for a function that is no step's: a tool's."""
+        assert self._pipe is not None
+        self._forked += 1
+        # Below zero: the numbers of steps are those of requests.
+        return await self._pipe.fork({"no": -self._forked, "name": name, "callback": callback, "args": args, "env": env})
 
     # ---- requests ------------------------------------------------------------------------------
 

@@ -112,9 +112,10 @@ class Pipe:
             raise ProcessDied
         return await future
 
-    async def fork(self, no: int, env: dict[str, str]) -> JsonValue:
+    async def fork(self, what: dict[str, Any]) -> JsonValue:
+        no = what["no"]
         future = self._forks[no] = asyncio.get_running_loop().create_future()
-        self._write({"t": "fork", "no": no, "env": env})
+        self._write({"t": "fork", **what})
         if self._dead:
             raise ProcessDied
         try:

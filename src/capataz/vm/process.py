@@ -7,6 +7,7 @@ the kernel starts another one and delivers the journal again.
 from __future__ import annotations
 
 import contextvars
+import functools
 import gc
 import os
 import select
@@ -232,15 +233,23 @@ class Process:
     def _fork(self, frame: dict[str, Any]) -> None:
         assert self._runtime is not None
         no = frame["no"]
-        call = self._runtime.steps.get(no)
+        call = self._function(self._runtime, frame)
         if call is None:
             gone = ProgramFailed(f"request {no} is no step that waits")
             self._channel.send({"t": "forked", "no": no, "error": gone.to_json()})
             return
         try:
-            self._steps.start(no, str(no), call, frame.get("env") or {})
+            self._steps.start(no, frame.get("name") or f"step {no}", call, frame.get("env") or {})
         except OSError as error:
             self._channel.send({"t": "forked", "no": no, "error": error_json(error)})
+
+    @staticmethod
+    def _function(runtime: Runtime, frame: dict[str, Any]) -> Callable[[], Any] | None:
+        """A step's, by its request, or a tool's, by its callback."""
+        if "callback" not in frame:
+            return runtime.steps.get(frame["no"])
+        callback = runtime.callbacks.get(frame["callback"])
+        return None if callback is None else functools.partial(callback, *frame["args"])
 
     def _stop(self, frame: dict[str, Any]) -> None:
         self._steps.kill_all()

@@ -22,6 +22,7 @@ from capataz.vm.results import AgentResult
 from capataz.vm.runtime import Runtime, current
 from capataz.vm.scopes import own
 from capataz.vm.sites import call_site
+from capataz.vm.tools import OwnTools, Tool
 from capataz.vm.values import is_object, plain, problem, schema, type_name, wrapped
 
 I = TypeVar("I")  # noqa: E741
@@ -69,7 +70,7 @@ def run(
     data: Data | None = None,
     type: AgentType = "general",
     model: str | None = None,
-    tools: Sequence[str] | None = None,
+    tools: Sequence[str | Tool[..., Any]] | None = None,
     max_turns: int | None = None,
     budget: Budget | None = None,
     workspace: WorkspaceRef | None = None,
@@ -92,7 +93,7 @@ def run(
     data: Data | None = None,
     type: AgentType = "general",
     model: str | None = None,
-    tools: Sequence[str] | None = None,
+    tools: Sequence[str | Tool[..., Any]] | None = None,
     max_turns: int | None = None,
     budget: Budget | None = None,
     workspace: WorkspaceRef | None = None,
@@ -148,7 +149,7 @@ def spawn(
     data: Data | None = None,
     type: AgentType = "general",
     model: str | None = None,
-    tools: Sequence[str] | None = None,
+    tools: Sequence[str | Tool[..., Any]] | None = None,
     max_turns: int | None = None,
     budget: Budget | None = None,
     workspace: WorkspaceRef | None = None,
@@ -172,7 +173,7 @@ def spawn(
     data: Data | None = None,
     type: AgentType = "general",
     model: str | None = None,
-    tools: Sequence[str] | None = None,
+    tools: Sequence[str | Tool[..., Any]] | None = None,
     max_turns: int | None = None,
     budget: Budget | None = None,
     workspace: WorkspaceRef | None = None,
@@ -257,7 +258,7 @@ def _agent(
     data: Any = None,
     type: AgentType = "general",
     model: str | None = None,
-    tools: Sequence[str] | None = None,
+    tools: Sequence[str | Tool[..., Any]] | None = None,
     max_turns: int | None = None,
     budget: Budget | None = None,
     workspace: WorkspaceRef | None = None,
@@ -280,6 +281,9 @@ def _agent(
         raise TypeError(f"prompt must be text, not {prompt!r}")
     output_schema, wrap = _output_schema(output)
     grants = Grants.of(site, reads, writes, owns, harness)
+    own = OwnTools(site, tools)
+    if own.own and harness is not None and harness.startswith("command:"):
+        raise UsageError(f"{site}: an agent of harness {harness} has no tools of the program; use the agno harness for them")
 
     def input() -> JsonValue:
         return {
@@ -288,9 +292,10 @@ def _agent(
             "type": type,
             "model": model,
             "output_schema": output_schema,
-            "tools": None if tools is None else list(tools),
+            "tools": own.names,
             "workspace": plain(workspace),
             **grants.input(),
+            **own.input(),
             "harness": harness,
         }
 
@@ -303,6 +308,7 @@ def _agent(
             "accept": accept_wire(runtime, accept, output, wrap=wrap),
             "context": context_wire(runtime, context),
             "states": grants.args(runtime),
+            **own.args(runtime),
             "text": output is None,
         }
 

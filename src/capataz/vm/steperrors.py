@@ -49,8 +49,8 @@ def died(name: str, status: int) -> dict[str, Any]:
             how = f"was killed by {signal.Signals(-status).name}"
         except ValueError:
             how = f"was killed by signal {-status}"
-        return StepFailed(f"step {name} {how}", type="Killed", signal=-status).to_json()
-    return StepFailed(f"step {name} left its process with exit code {status}", type="SystemExit", exit_code=status).to_json()
+        return StepFailed(f"{name} {how}", type="Killed", signal=-status).to_json()
+    return StepFailed(f"{name} left its process with exit code {status}", type="SystemExit", exit_code=status).to_json()
 
 
 def builtin_error(failed: StepFailed) -> Exception | None:

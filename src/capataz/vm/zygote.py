@@ -34,7 +34,7 @@ _PACKET = 4096
 _CONFINED_LIMITS = {resource.RLIMIT_AS: 2 << 30, resource.RLIMIT_FSIZE: 64 << 20, resource.RLIMIT_CORE: 0}
 WARM = (
     "decimal", "jinja2.sandbox", "capataz.coding", "capataz.vm.running", "capataz.vm.parallel", "capataz.vm.people",
-    "capataz.vm.verbs", "capataz.vm.program", "capataz.vm.states", "capataz.vm.epochs",
+    "capataz.vm.verbs", "capataz.vm.program", "capataz.vm.states", "capataz.vm.epochs", "capataz.vm.tools",
 )  # fmt: skip
 """What programs are likely to import: a fork has it already."""
 

@@ -15,6 +15,7 @@ from capataz.agents.tools.errors import ToolError
 from capataz.contracts.errors import UsageError
 from capataz.contracts.harness import AgentType, ToolReply
 
+GRANTED_BY_NAME = ("ask_human",)              # of no type: an agent has it when its program names it
 Path = Annotated[Any, WithJsonSchema({"type": "string"})]
 
 
@@ -120,11 +121,12 @@ def catalogue() -> dict[str, Tool]:
 
 @lru_cache(maxsize=256)
 def choose(type: AgentType, names: tuple[str, ...] | None, granted: tuple[str, ...]) -> dict[str, Tool]:
-    """The tools of an agent: its type's, narrowed by ``names``, and what was granted. Raises ``UsageError`` for unknown names."""
+    """The tools of an agent: its type's, narrowed by ``names``, and what was granted (``ask_human`` by naming it). Raises ``UsageError`` for unknown names."""
     known = catalogue()
     unknown = sorted({*(names or ()), *granted} - set(known) - {"submit"})
     if unknown:
         raise UsageError(f"unknown tool {', '.join(unknown)}; there are {', '.join(known)} and submit")
+    granted = granted + tuple(name for name in names or () if name in GRANTED_BY_NAME)
     allowed = {name: tool for name, tool in known.items() if type in tool.types or name in granted}
     if names is None:
         return allowed

@@ -12,14 +12,14 @@ PURE_ARGUMENTS = {"capataz.run": ("accept", "context"), "capataz.spawn": ("accep
 
 
 class Reach:
-    """``program``: scopes that run in the program process; ``steps``: in a step, with the call that started it;
+    """``program``: scopes that run in the program process; ``steps``: in a step or as a tool, with what makes it one;
     ``pure``: callbacks that must not use a verb, with what each is."""
 
     def __init__(self, project: Project, names: Names) -> None:
         self._project = project
         self._names = names
         self.program: set[Scope] = set()
-        self.steps: dict[Scope, ast.Call] = {}
+        self.steps: dict[Scope, ast.AST] = {}
         self.pure: dict[Scope, str] = {}
         self._attributes: set[str] = set()
         self._classes: set[ast.ClassDef] = set()
@@ -36,6 +36,9 @@ class Reach:
 
     def _find_callbacks(self) -> None:
         for scope in self._project.scopes():
+            decorator = decorated(scope, self._names, "capataz.tool")
+            if decorator is not None:
+                self.steps[scope] = decorator
             for node in scope.nodes:
                 if isinstance(node, ast.Call):
                     self._callback(node, scope)
@@ -94,8 +97,9 @@ class Reach:
             if cls is not None:
                 self._classes.add(cls)
             target = self._names.function(node, scope)
-            if target is not None:
-                yield target
+            called = isinstance(parent, ast.Call) and parent.func is node
+            if target is not None and (called or decorated(target, self._names, "capataz.tool") is None):
+                yield target  # a tool that is handed on runs in a step's place
 
     def _in_main_guard(self, node: ast.AST) -> bool:
         return any(is_main_guard(outer) for outer in self._project.around(node))
@@ -132,11 +136,16 @@ def is_program(scope: Scope, names: Names) -> bool:
 
 
 def program_decorator(scope: Scope, names: Names) -> ast.expr | None:
+    return decorated(scope, names, "capataz.program")
+
+
+def decorated(scope: Scope, names: Names, by: str) -> ast.expr | None:
+    """The decorator of that name."""
     if not isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return None
     for decorator in scope.node.decorator_list:
         target = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if names.dotted(target, scope.parent or scope) == "capataz.program":
+        if names.dotted(target, scope.parent or scope) == by:
             return decorator
     return None
 

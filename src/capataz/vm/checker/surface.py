@@ -21,7 +21,6 @@ _ANNOUNCED = {
     "state": "def state(name, model, /, *, reach='run', version=1): ...",
     "loop": "async def loop(body, carry=None, *, every=None, until=None): ...",
     "migrate": "def migrate(*args, **kwargs): ...",
-    "tool": "def tool(*args, **kwargs): ...",
     "State": "class State: ...",
 }
 _AGENT_MORE = ("reads", "writes", "owns", "agent")

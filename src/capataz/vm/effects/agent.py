@@ -13,6 +13,7 @@ from capataz.contracts.harness import AgentLimits, AgentOutcome, AgentTask
 from capataz.contracts.journal import Batch, Usage
 from capataz.vm.agent_ports import JournaledPorts
 from capataz.vm.agent_states import granted_states, granted_tools
+from capataz.vm.agent_tools import own_tools
 from capataz.vm.booking import Booking
 from capataz.vm.committer import Part
 from capataz.vm.effect import Completion, Done, Effect
@@ -85,7 +86,7 @@ def _task(run: Run, effect: Effect, model: str) -> AgentTask:
         write_globs=tuple(workspace.write_globs) if scoped and workspace is not None else None,
         protected=tuple(workspace.protected) if workspace is not None else (),
         guidance=run.ports.agents.guidance(run.record), harness=given.get("harness") or "agno",
-        granted=(*(args.get("granted") or ()), *granted_tools(effect)), states=granted_states(effect),
+        granted=(*(args.get("granted") or ()), *granted_tools(effect)), states=granted_states(effect), own_tools=own_tools(effect),
     )
 
 
