@@ -11,7 +11,7 @@ from capataz.contracts.errors import ProviderUnavailable
 from capataz.contracts.journal import RunRecord
 from capataz.testing.crash_sweep import sweep
 from capataz.testing.fake_agents import MORE, FakeCall
-from capataz.testing.lab import open_lab
+from capataz.testing.lab import Lab, open_lab
 from capataz.vm.ports import Parking
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -43,7 +43,7 @@ async def test_events_are_numbered_without_gaps(tmp_path: Path) -> None:
 
 
 async def swept(tmp_path: Path, stride: int) -> int:
-    def judge(run: RunRecord, given: object) -> list[str]:
+    async def judge(lab: Lab, run: RunRecord, given: object) -> list[str]:
         good = run.result["chains"] == [f"<two <one {n}>>" for n in range(4)] and run.result["together"][::2] == ["<1>", "<2>"]
         return [] if good else [f"result {run.result}"]
 

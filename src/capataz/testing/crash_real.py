@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
+import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -21,9 +21,11 @@ from typing import Any
 from capataz.contracts.faults import POINTS
 from capataz.testing.crash_sweep import SweepReport, Violation, chosen
 from capataz.testing.samples import sample
+from capataz.testing.warm_commands import WarmCommands
 
 PATIENCE_S = 300.0
 KILLED = -9
+LATE = 75                                      # the code of a command that had to be ended
 ROUNDS = 20
 AGAIN = ("journal.commit.before", "journal.commit.after", "model.before", "model.after", "tool.after")
 
@@ -67,38 +69,41 @@ class RealSweep:
         self._say = say
         self._cases = 0
         self._given_up = False
-        self._process: subprocess.Popen[str] | None = None
+        self._commands: WarmCommands | None = None
         self._expected: dict[str, Any] = {}
         self._compare_result = case.compare_result
 
     # ---- commands ------------------------------------------------------------------------------
 
     def _capataz(self, *args: str, **env: str) -> Outcome:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("CAPATAZ_")}
-        kept |= {"CAPATAZ_HOME": str(self._home), "CAPATAZ_SCRIPT_LOG": str(self._log), **env}
         if self._given_up and args[:2] != ("db", "stop"):
             raise InterruptedError("the sweep was given up")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "capataz.cli.main", *args], env=kept, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True,
-        )
-        try:
-            out, err = self._process.communicate(timeout=PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            out, err = self._process.communicate()
-            err += f"\nno end within {PATIENCE_S:g} s"
-        return Outcome(self._process.returncode, out, err)
+        if self._commands is None:
+            self._commands = WarmCommands(self._environment(), self._folder / "output")
+        self._commands.start(*args, env=self._environment(**env))
+        late = threading.Timer(PATIENCE_S, self._commands.kill, [signal.SIGKILL])
+        late.start()
+        ended = self._commands.wait()
+        in_time = late.is_alive()
+        late.cancel()
+        return Outcome(ended.code if in_time else LATE, ended.out, ended.err if in_time else f"{ended.err}\nno end within {PATIENCE_S:g} s")
+
+    def _environment(self, **env: str) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("CAPATAZ_")}
+        return {**kept, "CAPATAZ_HOME": str(self._home), "CAPATAZ_SCRIPT_LOG": str(self._log), **env}
 
     def give_up(self) -> None:
         """From another thread: the present command is killed, and ``run`` raises ``InterruptedError``."""
         self._given_up = True
-        if self._process is not None:
-            self._process.kill()
+        if self._commands is not None:
+            self._commands.kill(signal.SIGKILL)
 
     def stop(self) -> None:
-        """Ends the database server."""
+        """Ends the database server and the parent of the commands."""
         self._capataz("db", "stop")
+        if self._commands is not None:
+            self._commands.close()
+            self._commands = None
 
     # ---- the sweep -----------------------------------------------------------------------------
 
@@ -110,6 +115,7 @@ class RealSweep:
             again = f"{self._chance.choice(AGAIN)}:{self._chance.randint(1, 3)}"
             crashes, second, wrong = self._one(f"{point}:{n}", again)
             report.crashes += crashes
+            report.recoveries += second is not None
             report.by_point[point] += crashes > 0
             report.violations += [Violation(point, n, second, what) for what in wrong]
             self._say(f"{place + 1}: {point}:{n}" + (f", then {second}" if second else "") + ("" if not wrong else f"  VIOLATION {wrong}"))
@@ -203,7 +209,8 @@ class RealSweep:
         if mounts.exists():
             found += [f"left behind: mount {line}" for line in mounts.read_text().splitlines() if str(self._home) in line]
         deadline = time.monotonic() + 10
-        while (left := _processes(self._home)) and time.monotonic() < deadline:
+        known = {self._commands.pid} if self._commands is not None else set[int]()
+        while (left := _processes(self._home, known)) and time.monotonic() < deadline:
             time.sleep(0.05)
         return found + [f"left behind: process {pid} {command}" for pid, command in left.items()]
 
@@ -229,10 +236,10 @@ def _walk(tree: list[dict[str, Any]], scope: str, agent: str, found: Counter[tup
         _walk(node["children"], inside, scope + node["name"] if node["kind"] == "agent" else agent, found)
 
 
-def _processes(home: Path) -> dict[int, str]:
+def _processes(home: Path, known: set[int]) -> dict[int, str]:
     found: dict[int, str] = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        if int(folder.name) == os.getpid():
+        if int(folder.name) in {os.getpid(), *known}:
             continue
         try:
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")

@@ -42,7 +42,7 @@ class FakeHarness:
 
     def __init__(self, respond: Respond, *, tokens: int = 0, price: Decimal = Decimal(0)) -> None:
         self.calls: list[tuple[str, str, int]] = []
-        self._respond = respond
+        self.respond = respond
         self._usage = Usage(input_tokens=tokens, output_tokens=tokens, usd=price)
 
     async def run(self, task: AgentTask, ports: AgentPorts) -> AgentOutcome:
@@ -64,7 +64,7 @@ class FakeHarness:
 
         async def perform() -> ModelReply:
             self.calls.append((task.name, task.prompt, turn))
-            answer = self._respond(call)
+            answer = self.respond(call)
             answer = await answer if inspect.isawaitable(answer) else answer
             if isinstance(answer, CapatazError):
                 raise answer

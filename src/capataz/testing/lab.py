@@ -18,7 +18,18 @@ from capataz.contracts.clock import Clock, SystemClock
 from capataz.contracts.errors import NotFound, UsageError
 from capataz.contracts.faults import Faults, NoFaults
 from capataz.contracts.ids import new_run_id
-from capataz.contracts.journal import Batch, Holder, Journal, Lease, NewEvent, NewRun, RunRecord, RunUpdate
+from capataz.contracts.journal import (
+    Batch,
+    Holder,
+    Journal,
+    Lease,
+    NewEvent,
+    NewRun,
+    RunRecord,
+    RunUpdate,
+    StateRecord,
+    StateWrite,
+)
 from capataz.contracts.signals import LeaseLost
 from capataz.testing.fake_agents import FakeAgents, FakeHarness, Respond
 from capataz.testing.memory_journal import MemoryJournal
@@ -102,6 +113,11 @@ class _Mortal:
             raise LeaseLost("this worker is dead")
         await self._journal.commit(lease, batch)
 
+    async def state_put(self, lease: Lease, write: StateWrite) -> StateRecord | None:
+        if self.dead:
+            raise LeaseLost("this worker is dead")
+        return await self._journal.state_put(lease, write)
+
     async def release(self, lease: Lease) -> None:
         if not self.dead:
             await self._journal.release(lease)
@@ -114,6 +130,7 @@ class Lab:
     """``async with open_lab(respond) as lab``, then ``await lab.run("file.py:name", input)``."""
 
     def __init__(self, respond: Respond, zygote: Zygote, journal: Journal | None = None, clock: Clock | None = None, **fake: Any) -> None:
+        self._own_journal = journal
         self.journal = journal or MemoryJournal()
         self.blobs = MemoryBlobs()
         self.large = LargeValues(self.blobs)
@@ -121,6 +138,16 @@ class Lab:
         self.clock = clock or SystemClock()
         self._zygote = zygote
         self._workers = 0
+
+    def beside(self) -> Lab:
+        """Another one with the same programs' parent, for runs that go on at the same time: the calls are its own."""
+        return Lab(self.harness.respond, self._zygote, self._own_journal, self.clock)
+
+    def processes(self) -> list[int]:
+        """Program processes that live."""
+        pid = self._zygote.pid
+        place = Path(f"/proc/{pid}/task/{pid}/children")
+        return [int(child) for child in place.read_text().split()] if pid is not None and place.exists() else []
 
     async def start(self, program: str, input: JsonValue = None, **options: Any) -> str:
         """Stores a run; nothing of it is run yet."""

@@ -42,7 +42,11 @@ class Channel:
         self._buffer = bytearray()
 
     def send(self, frame: dict[str, Any]) -> None:
-        self.sock.sendall(pack(frame))
+        """A kernel that was killed ends the process, as at ``fill``."""
+        try:
+            self.sock.sendall(pack(frame))
+        except (BrokenPipeError, ConnectionResetError):
+            leave()
 
     def fill(self) -> None:
         """Waits for bytes. The kernel's end of the stream ends the process."""

@@ -43,7 +43,7 @@ class CrashtestRequest:
 
 
 async def crashtest(request: CrashtestRequest, *, say: Callable[[str], None]) -> dict[str, Any]:
-    """``{"program", "mode", "seed", "points", "crashes", "by_point", "violations", "seconds"}``."""
+    """``{"program", "mode", "seed", "points", "crashes", "recoveries", "by_point", "violations", "seconds"}``."""
     began = time.monotonic()
     bundled = request.program in BUNDLED_SCRIPTS
     report = await _real(request, say) if bundled or request.model is not None else await _in_memory(request, say)

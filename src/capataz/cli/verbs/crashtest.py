@@ -58,6 +58,6 @@ def _tell(found: dict[str, Any]) -> None:
         again = f", then at {clean(item['again'])}" if item["again"] else ""
         emit_line(f"VIOLATION killed at {clean(item['point'])} ({item['number']}){again}: {clean(item['what'])}")
     emit_line(
-        f"{clean(found['program'])}: {found['points']} fault points, {found['crashes']} crashes, {len(found['violations'])} violations "
+        f"{clean(found['program'])}: {found['points']} fault points, {found['crashes']} crashes ({found['recoveries']} in recovery), {len(found['violations'])} violations "
         f"({found['mode']}, seed {found['seed']}, {found['seconds']:.0f} s)"
     )
