@@ -137,10 +137,7 @@ class App:
 
     def _prompts(self) -> dict[str, str]:
         """``[prompts]`` of the person's own configuration."""
-        table = self._parts.config.settings.get("prompts", {})
-        if not isinstance(table, dict) or not all(isinstance(text, str) for text in table.values()):
-            raise UsageError("config.toml: [prompts] must be a table of texts by prompt name; `capataz prompts` lists the names")
-        return table
+        return self._parts.config.settings.get("prompts", {})
 
     def _model(self, name: str | None, tables: Mapping[str, Any]) -> str:
         """The full id of a model that can be used. Raises ``UsageError``, ``ProviderRejected``."""

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from capataz.contracts.errors import UsageError
+
+TABLES: dict[str, tuple[str, ...]] = {"models": (), "commands": (), "prompts": (), "programs": ("busy_s",)}
+"""Tables of ``config.toml`` and their keys; none: names of the person's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +59,36 @@ def _made(home: Path) -> Path:
 
 def _settings(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        settings = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from None
+    _check(path, settings)
+    return settings
+
+
+def _check(path: Path, settings: dict[str, Any]) -> None:
+    """What stands where; the values are checked by those who use them."""
+    for name, table in settings.items():
+        if name not in TABLES:
+            raise UsageError(f"{path}: unknown table [{name}]{_hint(name, TABLES)}; there are {', '.join(f'[{t}]' for t in TABLES)}")
+        if not isinstance(table, dict):
+            raise UsageError(f"{path}: {name} must be a table, [{name}], not {table!r}")
+        _check_keys(path, name, cast(dict[str, Any], table))
+
+
+def _check_keys(path: Path, name: str, table: dict[str, Any]) -> None:
+    known = TABLES[name]
+    for key, value in table.items():
+        if known and key not in known:
+            raise UsageError(f"{path}: unknown key {key!r} in [{name}]{_hint(key, known)}; there is {', '.join(known)}")
+        if name == "commands" and not isinstance(value, dict):
+            raise UsageError(f"{path}: [commands] holds tables, one a program: write [commands.{key}], not {key} = {value!r}")
+        if name == "prompts" and not isinstance(value, str):
+            raise UsageError(f"{path}: [prompts] {key} must be a text; `capataz prompts` lists the names")
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
