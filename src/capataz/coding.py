@@ -1,6 +1,6 @@
 """``capataz.coding``: the verbs of a coding job, each a journaled effect that the runtime performs.
 
-Records in, records out (EVIDENCE.md). Paths, trees, suites and refs are the runtime's; a program only says what comes next.
+Records in, records out. Paths, trees, suites and refs are the runtime's; a program only says what comes next.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ async def publish(job: CodingJob, candidate: Candidate, *, expected_old: str | N
 
 
 def plan_rules(job: CodingJob, base_sha: str, repair: bool = False) -> Check:
-    """A plan must keep the rules of EVIDENCE.md; a broken one goes back once, then is the rule's own error."""
+    """A plan must keep the rules of scopes and suites; a broken one goes back once, then is the rule's own error."""
     return Check("plan", {"job": job, "base_sha": base_sha, "repair": repair})
 
 

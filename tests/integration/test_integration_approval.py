@@ -61,6 +61,16 @@ def test_a_parked_job_is_approved_once_by_two_answers(cli: Cli, home: Path, tmp_
     assert leftovers(home) == []
 
 
+def test_a_message_to_an_agent_that_is_not_at_work_is_refused(cli: Cli, tmp_path: Path) -> None:
+    shown, _ = parked(cli, small_repository(tmp_path / "repo"))
+    assert f"{shown['run_id']}  ultracode  parked: asks" in cli.run("ps").out
+    for verb in (("notify", shown["run_id"], "Use tabs"), ("pause", shown["run_id"])):
+        nobody = cli.run(*verb, "--agent", "round-0/worker:nobody")
+        assert (nobody.code, nobody.err.count("\n")) == (64, 1), nobody
+        assert f"run {shown['run_id']} has no agent 'round-0/worker:nobody'; at work: none" in nobody.err
+        assert "agent 'planner' of run" in cli.run(*verb, "--agent", "planner").err
+
+
 def test_two_different_answers_have_one_outcome(cli: Cli, tmp_path: Path) -> None:
     repo = small_repository(tmp_path / "repo")
     shown, ask = parked(cli, repo)

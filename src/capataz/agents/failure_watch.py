@@ -1,4 +1,4 @@
-"""Stuck detection and the count of refusals (AGENTS.md, "Limits and stuck agents")."""
+"""Stuck detection and the count of refusals."""
 
 from __future__ import annotations
 

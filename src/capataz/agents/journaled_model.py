@@ -1,4 +1,4 @@
-"""Agno's side of a conversation: a ``Model`` whose calls and tools are journaled (AGENTS.md, "Facts about Agno").
+"""Agno's side of a conversation: a ``Model`` whose calls and tools are journaled.
 
 Agno owns the loop. It gets our model's answers and our tools' results; what it would do by itself (call a provider, run
 functions in any order, turn errors into a status) does not happen. The end leaves its loop as ``Ended``, a ``BaseException``:

@@ -1,4 +1,4 @@
-"""Which models there are, by which names, and how each is reached: the ``[models]`` tables (AGENTS.md, "Models").
+"""Which models there are, by which names, and how each is reached: the ``[models]`` tables.
 
 A string in ``[models]`` is an alias (``fast = "openai/gpt-5-mini"``), a table an endpoint. Three sources, the later wins:
 the person's ``config.toml``, the project's policy, the run's overrides. A policy that lies in the repository is written by

@@ -1,4 +1,4 @@
-"""The one retry policy of model calls (AGENTS.md, "Models"). Nothing else in Capataz, Agno or an SDK retries them."""
+"""The one retry policy of model calls. Nothing else in Capataz, Agno or an SDK retries them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scripted model: ``scripted:PATH.py`` names a file with ``respond(call)`` (AGENTS.md; for tests, demo and evaluation).
+"""The scripted model: ``scripted:PATH.py`` names a file with ``respond(call)`` (for tests, demo and evaluation).
 
 The script runs in the worker. Whatever it raises, ``SystemExit`` included, becomes ``ScriptError`` and leaves the worker alive.
 """

@@ -1,4 +1,4 @@
-"""From arguments to an exit code: the one place where errors become a line and a number (CLI.md)."""
+"""From arguments to an exit code: the one place where errors become a line and a number."""
 
 from __future__ import annotations
 

@@ -67,6 +67,7 @@ async def carry_on(app: App, run_id: str, *, as_json: bool) -> int:
         except asyncio.CancelledError:
             if not interrupt.hard:
                 raise
+            shown.close()
             stderr_line(f"stopped; carry on with: capataz resume {run_id}")
             return INTERRUPTED
         finally:

@@ -59,7 +59,8 @@ class PlainLines:
 
 
 class LiveTree:
-    """Stage, agents with turns and last tool, suites, cost; refreshed four times a second and taken away at the end."""
+    """Stage, agents with turns and last tool, suites, cost; refreshed four times a second and taken away at the end. The lines
+    of a plain log scroll past above it and stay."""
 
     def __init__(self, run_id: str) -> None:
         from rich.live import Live
@@ -74,7 +75,8 @@ class LiveTree:
         self.resume()
 
     def heard(self, event: NewEvent) -> None:
-        self._view.heard(event)
+        if line := self._view.heard(event):
+            self.say(line)
 
     def say(self, text: str) -> None:
         from rich.text import Text

@@ -275,7 +275,7 @@ class Cancelled(OrchestrationError):
 
 
 class EvidenceError(OrchestrationError):
-    """A rule of EVIDENCE was broken. ``details`` has ``paths``, ``task`` and the like."""
+    """A rule of the evidence was broken. ``details`` has ``paths``, ``task`` and the like."""
 
 
 class PlanInvalid(EvidenceError):
@@ -355,7 +355,7 @@ class BindingBroken(EvidenceError):
 
 
 def exit_code(outcome: str | None, reason_code: str | None) -> int:
-    """The exit code of a run (CLI.md): 0 promoted/report/completed, 1 failed, 2 declined, 3 environment, 130 cancelled."""
+    """The exit code of a run: 0 promoted/report/completed, 1 failed, 2 declined, 3 environment, 130 cancelled."""
     if outcome == "failed":
         environment = (reason_code or "").startswith("provider_") or reason_code in {"script_error", "sandbox_unavailable"}
         return 3 if environment else 1

@@ -1,4 +1,4 @@
-"""The closed list of event types (CLI.md), each with its documented fields."""
+"""The closed list of event types, each with its documented fields."""
 
 from __future__ import annotations
 

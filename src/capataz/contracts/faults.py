@@ -1,4 +1,4 @@
-"""The fault port: named points where a test may kill the process, for exact races (STYLE.md, 7)."""
+"""The fault port: named points where a test may kill the process, for exact races."""
 
 from __future__ import annotations
 

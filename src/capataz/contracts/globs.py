@@ -1,4 +1,4 @@
-"""Globs over paths of a tree: bytes, case-sensitive, anchored at the root (EVIDENCE.md, point 1).
+"""Globs over paths of a tree: bytes, case-sensitive, anchored at the root.
 
 ``?`` is one byte, ``*`` any number, ``[a-z]`` and ``[!a-z]`` one byte of a set; none of them crosses ``/``. ``**`` crosses: ``**/x``
 is ``x`` at any depth, ``a/**`` everything below ``a``. No negation, no braces, no escapes: those bytes stand for themselves, and a

@@ -1,4 +1,4 @@
-"""The harness port (AGENTS.md): a harness owns the conversation and nothing else."""
+"""The harness port: a harness owns the conversation and nothing else."""
 
 from __future__ import annotations
 

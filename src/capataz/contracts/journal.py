@@ -350,7 +350,7 @@ class StateWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What one transaction writes, in this order. Writing the same batch twice changes nothing (STYLE.md, 6).
+    """What one transaction writes, in this order. Writing the same batch twice changes nothing.
 
     A ``run.generation`` opens that generation for the whole batch: its effects, completions and reservations belong to it, and
     reservations that older ones left open end. A gap in the events, or a completion of what was never requested, is a

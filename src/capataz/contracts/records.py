@@ -1,4 +1,4 @@
-"""Evidence records (EVIDENCE.md): frozen, canonical JSON, SHA-256. They are the shapes that models see and people approve."""
+"""Evidence records: frozen, canonical JSON, SHA-256. They are the shapes that models see and people approve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sandbox port (SANDBOX.md). One conformance suite runs against every backend."""
+"""The sandbox port. One conformance suite runs against every backend."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Evidence: from worker files to a promoted commit (EVIDENCE.md). Git plumbing and sandboxes are reached through their ports."""
+"""Evidence: from worker files to a promoted commit. Git plumbing and sandboxes are reached through their ports."""

@@ -1,4 +1,4 @@
-"""The guard of required suites: a candidate may not pass by weakening the tests that judge it (EVIDENCE.md, 4)."""
+"""The guard of required suites: a candidate may not pass by weakening the tests that judge it."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ async def _base(repositories: Repositories, info: RepositoryInfo, base: str | No
 async def _target(
     repositories: Repositories, info: RepositoryInfo, run_id: str, policy: Policy, *, base_sha: str, named: str | None
 ) -> Target:
-    """The rules of CLI.md: the checked-out branch, unless the policy names another, HEAD is detached or it is dirty."""
+    """The checked-out branch, unless the policy names another, HEAD is detached or it is dirty."""
     own = own_ref(run_id)
     if policy.publish.branch:
         ref = HEADS + policy.publish.branch.replace("{run}", run_id)

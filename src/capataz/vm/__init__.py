@@ -1,1 +1,1 @@
-"""The VM: programs, kernel, replay, effects, budgets, waits (VM.md)."""
+"""The VM: programs, kernel, replay, effects, budgets, waits."""

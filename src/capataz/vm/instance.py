@@ -1,6 +1,6 @@
 """A program under way: its process, the order of its requests and of what is delivered to it.
 
-Three phases that a run passes without a seam (VM.md, promises 2-4): *replay* hands out the journal's deliveries and
+Three phases that a run passes without a seam: *replay* hands out the journal's deliveries and
 compares every request with the journal; *merging* (a new generation) hands out old results by key; *live* performs.
 """
 

@@ -1,4 +1,4 @@
-"""Keys: an effect's identity is (scope, kind, name, digest of its inputs, ordinal among identical ones). VM.md, promise 2."""
+"""Keys: an effect's identity is (scope, kind, name, digest of its inputs, ordinal among identical ones)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large values live in the blob store; the journal holds a reference (VM.md, "How it works")."""
+"""Large values live in the blob store; the journal holds a reference."""
 
 from __future__ import annotations
 

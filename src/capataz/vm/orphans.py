@@ -1,4 +1,4 @@
-"""Orphans: results of earlier generations that the program no longer asks for (VM.md, promise 2).
+"""Orphans: results of earlier generations that the program no longer asks for.
 
 One with an external effect (a promotion, a ``step(idempotent=False)``) has changed the world for a program that now says
 otherwise, so a person decides before the new generation promotes or ends.

@@ -198,7 +198,7 @@ def _old_order(asked: Asked) -> tuple[int, int]:
 
 
 async def make_plan(ports: Ports, record: RunRecord, files: dict[str, str], *, ref: str, source_digest: str) -> dict[str, Any]:
-    """The plan of a resume of ``record`` with these sources, as JSON (CLI.md). Raises the errors of loading a program."""
+    """The plan of a resume of ``record`` with these sources, as JSON. Raises the errors of loading a program."""
     rows = [
         row for generation in range(record.generation + 1) for row in await ports.journal.effects(record.run_id, generation=generation)
     ]

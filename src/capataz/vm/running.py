@@ -112,7 +112,7 @@ def run(subject: Any = None, /, **given: Any) -> Coroutine[Any, Any, Any]:
     ``run("judge", prompt=..., output=Verdict)`` gives a validated ``Verdict``, without ``output`` an ``AgentResult``;
     ``run(program, input=...)`` gives what the program returns. The result is recorded: after a crash it is not made again.
     ``reads`` and ``writes`` give an agent states to see and to edit, ``owns`` those that it must leave complete.
-    Raises the ``OrchestrationError``s of VM.md; ``within`` raises ``DeadlineExceeded``. Cancelling the wait cancels the work.
+    Raises ``OrchestrationError``s; ``within`` raises ``DeadlineExceeded``. Cancelling the wait cancels the work.
     """
     return _wait(_ask(subject, given, call_site(2)))
 

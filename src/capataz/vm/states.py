@@ -1,4 +1,4 @@
-"""``state``: a persistent, typed namespace that programs and agents share (VM.md, "State")."""
+"""``state``: a persistent, typed namespace that programs and agents share."""
 
 from __future__ import annotations
 

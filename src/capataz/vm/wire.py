@@ -35,7 +35,7 @@ Program to kernel:
 A request: ``{"no", "n", "lane", "after", "kind", "scope", "name", "input", "args", "site"}``. ``no`` counts from 0 in the process
 and is its name on the wire. ``n`` is its number in the journal: it counts from 0 in the program's own lane, and in each epoch of a
 loop, whose lane is named by the number of the loop's request (``lane``; left out for the program's own); ``input`` is
-what identifies the effect (VM.md, "Reuse is by identity"); ``args`` are limits and callbacks, which do not; ``site`` is
+what identifies the effect; ``args`` are limits and callbacks, which do not; ``site`` is
 ``file:line`` of the call, for messages.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from capataz.contracts.journal import FINAL_STATES, AskRecord, Batch, EffectRow,
 from capataz.contracts.records import Candidate
 from capataz.vm.effects.people import check_answer
 from capataz.vm.holder import this_process
+from capataz.vm.keys import agent_name
 from capataz.vm.large import LargeValues
 from capataz.vm.ports import Parking, Ports, process_source
 from capataz.vm.worker import Worker
@@ -352,7 +353,19 @@ class App:
         run = await self.journal.get_run(run_id)
         if run.state in FINAL_STATES:
             raise RunNotResumable(f"run {run_id} is over ({run.outcome or run.state}); nobody would read this")
+        if target is not None and kind in {"message", "pause"}:
+            self._check_agent(run_id, target, await self.journal.effects(run_id))
         await self.journal.post(run_id, kind, body, target=target, sender=user_name(), at=self._now())
+
+    @staticmethod
+    def _check_agent(run_id: str, name: str, rows: Sequence[EffectRow]) -> None:
+        """Raises ``NotFound`` unless an agent of this name is at work."""
+        agents = {agent_name(row.scope, row.name): row.status for row in rows if row.kind == "agent"}
+        if agents.get(name) == "requested":
+            return
+        at_work = ", ".join(agent for agent, status in agents.items() if status == "requested") or "none"
+        what = f"agent {name!r} of run {run_id} has ended" if name in agents else f"run {run_id} has no agent {name!r}"
+        raise NotFound(f"{what}; at work: {at_work}")
 
     # ---- resuming ------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""``capataz show --json``: one object for a run, made from its journal alone (CLI.md).
+"""``capataz show --json``: one object for a run, made from its journal alone.
 
 A pure function of rows, so it says the same for a run that is under way, parked, crashed or finished, and for programs that
 are no coding jobs (their coding fields are null or empty).

@@ -1,4 +1,4 @@
-"""Trusted git: run repositories, shared checkouts, private workspaces, snapshots, publication (SANDBOX.md).
+"""Trusted git: run repositories, shared checkouts, private workspaces, snapshots, publication.
 
 The one entry is ``capataz.workspace.repositories.LocalRepositories``.
 """

@@ -1,4 +1,4 @@
-"""The table of tools: names and arguments are the contract (AGENTS.md)."""
+"""The table of tools: names and arguments are the contract."""
 
 from __future__ import annotations
 

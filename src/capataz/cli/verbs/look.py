@@ -35,14 +35,15 @@ def add(app: typer.Typer) -> None:
 def ps(limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many.")] = 50, json: Json = False) -> int:
     """List runs, newest first, finished ones included."""
 
-    async def work(app: App) -> list[RunRecord]:
-        return await app.journal.list_runs(limit=limit)
+    async def work(app: App) -> tuple[list[RunRecord], set[str]]:
+        runs = await app.journal.list_runs(limit=limit)
+        return runs, {run.run_id for run in runs if run.state == "running" and not await app.held(run.run_id)}
 
-    runs = bridge.with_app(work)
+    runs, interrupted = bridge.with_app(work)
     if json:
         emit_json({"runs": [_ps_json(run) for run in runs]})
     elif runs:
-        rows = [[r.run_id, r.program, r.state, r.outcome, (iso(r.started_at or r.created_at) or "")[:19]] for r in runs]
+        rows = [[r.run_id, r.program, _standing(r, r.run_id in interrupted), r.outcome, (iso(r.started_at or r.created_at) or "")[:19]] for r in runs]
         for line in table(rows, ["RUN", "PROGRAM", "STATE", "OUTCOME", "STARTED (UTC)"]):
             emit_line(line)
     else:
@@ -53,6 +54,14 @@ def ps(limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Ho
 def _ps_json(run: RunRecord) -> dict[str, Any]:
     started = iso(run.started_at or run.created_at)
     return {"run_id": run.run_id, "program": run.program, "state": run.state, "outcome": run.outcome, "started": started}
+
+
+def _standing(run: RunRecord, interrupted: bool) -> str:
+    """The state for people: why a run is parked, and that a running one has lost its worker."""
+    if interrupted:
+        return "interrupted"
+    reasons = dict.fromkeys(clean(wait["on"]) for wait in run.waiting or [] if wait.get("on")) if run.state == "parked" else {}
+    return f"{run.state}: {', '.join(reasons)}" if reasons else run.state
 
 
 def show(run: RunId, json: Json = False) -> int:

@@ -55,7 +55,7 @@ def do(
     timeout: Timeout = None,
     max_turns: Turns = 40,
     policy: Annotated[str | None, typer.Option("--policy", metavar="FILE", help="A policy from outside the repository; it wins over capataz.toml.")] = None,
-    sandbox: Annotated[str, typer.Option("--sandbox", metavar="NAME", help="bubblewrap, gvisor, container, or local (isolates nothing).")] = "bubblewrap",
+    sandbox: Annotated[str, typer.Option("--sandbox", metavar="NAME", help="bubblewrap, or local (isolates nothing; needs --trust-repository).")] = "bubblewrap",
     trust_repository: Annotated[bool, typer.Option("--trust-repository", help="You vouch for the repository; --sandbox local needs it.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Promote a passed candidate without asking; recorded as policy.")] = False,
     no_promote: Annotated[bool, typer.Option("--no-promote", help="End in a report; write nothing to the repository.")] = False,

@@ -56,7 +56,7 @@ def pause(run: RunId, agent: Agent = None, json: Json = False) -> int:
 
 
 def notify(run: RunId, text: Annotated[str, typer.Argument(metavar="TEXT", help="The message.")], agent: Agent = None, json: Json = False) -> int:
-    """Send a message to a run or one of its agents; it is shown before the next model call, exactly once."""
+    """Send a message to a run or one of its agents; an agent sees it before its next model call, exactly once."""
     message = options.text(text, "TEXT")
 
     async def work(app: App) -> str:

@@ -1,6 +1,6 @@
 """The authoring surface, read from its source: which verbs there are, what each takes, which must be awaited.
 
-Read, not imported: the checker stands below the surface, and reading takes milliseconds. What VM.md defines and is not
+Read, not imported: the checker stands below the surface, and reading takes milliseconds. What is promised and is not
 exported yet is in a table, so that a program may be checked before its verb is there.
 """
 
@@ -29,7 +29,7 @@ _METHODS: dict[str, dict[str, bool]] = {
                        "done": False},
     "capataz.State": {"get": True, "set": True, "update": True, "transition": True, "until": True, "changes": False},
 }  # fmt: skip
-"""What VM.md defines; the classes themselves may have more."""
+"""What is promised; the classes themselves may have more."""
 STATE_WRITES = frozenset({"set", "update", "transition"})
 
 
@@ -204,7 +204,7 @@ def _form(verb: str, node: ast.FunctionDef | ast.AsyncFunctionDef, *, skip: int)
 
 
 def _widened(name: str, forms: tuple[Form, ...]) -> tuple[Form, ...]:
-    """Forms of ``run`` and ``spawn`` with what VM.md gives agents besides."""
+    """Forms of ``run`` and ``spawn`` with what agents may be given besides."""
     if name not in ("run", "spawn"):
         return forms
     more = frozenset(_AGENT_MORE)

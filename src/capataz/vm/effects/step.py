@@ -39,7 +39,7 @@ def environment(run: Run) -> dict[str, str]:
 
 
 async def decision(run: Run, effect: Effect, key: str, what: str) -> InboxItem:
-    """Waits for ``capataz resolve RUN KEY --redo | --result JSON`` (VM.md, promise 6)."""
+    """Waits for ``capataz resolve RUN KEY --redo | --result JSON``."""
     if run.inbox.resolution(key) is None:
         doubt = EffectInDoubt(
             f"{what} was under way when its worker died; did it happen? "
