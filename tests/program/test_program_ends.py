@@ -210,3 +210,25 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+DEAF_KERNEL = """
+import asyncio, os, select, socket
+from capataz.vm.zygote import Zygote
+async def main():
+    zygote = await Zygote.start()
+    ours, theirs = socket.socketpair()
+    await zygote._send({"spawn": 1}, theirs.fileno())
+    theirs.close()
+    select.select([zygote._sock], [], [])      # told of the spawn, which it never reads
+    ours.send(b"x")
+    os.kill(os.getpid(), 9)
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_kernel_leaves_no_traceback_behind() -> None:
+    """Its end of a socket is reset, not closed, when there is something in it that it has not read."""
+    kernel = subprocess.Popen([sys.executable, "-c", DEAF_KERNEL], stderr=subprocess.PIPE)
+    _, said = await asyncio.to_thread(kernel.communicate, None, 20)  # till zygote and program have ended too
+    assert (kernel.returncode, said) == (-9, b"")

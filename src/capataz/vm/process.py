@@ -50,7 +50,10 @@ class Channel:
 
     def fill(self) -> None:
         """Waits for bytes. The kernel's end of the stream ends the process."""
-        data = self.sock.recv(1 << 20)
+        try:
+            data = self.sock.recv(1 << 20)
+        except ConnectionResetError:           # it was killed before it had read all that it was sent
+            leave()
         if not data:
             leave()
         self._buffer += data

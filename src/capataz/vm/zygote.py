@@ -280,7 +280,10 @@ class _Parent:
                 return
 
     def _take(self) -> bool:
-        data, descriptors, _, _ = socket.recv_fds(self._sock, _PACKET, 1)
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._sock, _PACKET, 1)
+        except ConnectionResetError:           # the kernel was killed before it had read all that it was told
+            return False
         if not data:
             return False
         message = json.loads(data)
