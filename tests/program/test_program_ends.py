@@ -220,15 +220,17 @@ async def main():
     ours, theirs = socket.socketpair()
     await zygote._send({"spawn": 1}, theirs.fileno())
     theirs.close()
-    select.select([zygote._sock], [], [])      # told of the spawn, which it never reads
-    ours.send(b"x")
-    os.kill(os.getpid(), 9)
+    descriptor = zygote._sock.fileno()
+    select.select([descriptor], [], [])      # told of the spawn, which it never reads
+    zygote._sock.detach()
+    os.close(descriptor)
+    os._exit(await zygote._process.wait())
 asyncio.run(main())
 """
 
 
-async def test_a_killed_kernel_leaves_no_traceback_behind() -> None:
-    """Its end of a socket is reset, not closed, when there is something in it that it has not read."""
+async def test_a_kernel_that_ends_deaf_leaves_no_traceback_behind() -> None:
+    """A socket whose other end goes with something in it unread is reset, not closed; a kill does that."""
     kernel = subprocess.Popen([sys.executable, "-c", DEAF_KERNEL], stderr=subprocess.PIPE)
-    _, said = await asyncio.to_thread(kernel.communicate, None, 20)  # till zygote and program have ended too
-    assert (kernel.returncode, said) == (-9, b"")
+    _, said = await asyncio.to_thread(kernel.communicate, None, 20)
+    assert (kernel.returncode, said) == (0, b"")
