@@ -186,6 +186,10 @@ def _child(call: ast.Call, scope: Scope, context: Context, load: Load) -> Iterat
         if isinstance(reference, str):
             yield from _loaded(call, reference, scope, context, load)
         return
+    if isinstance(found, ast.Call) and (called := context.names.function(found.func, place)) is not None:
+        fix = f"Write `run({called.title}, input=...)`." if is_program(called, context.names) else "Give an agent's name or a program."
+        yield context.finding("CPZ019", first, scope, f"`{shown(first)}` is a call, not a program.", fix)
+        return
     target = context.names.function(first, scope)
     if target is not None and is_program(target, context.names):
         for node, message, fix in _input(call, scope, target, context, context):

@@ -185,6 +185,8 @@ def _wrong(call: ast.Call, scope: Scope, verb: Verb, context: Context) -> tuple[
     """The complaint of the form that fits best."""
     name = verb.name.removeprefix("capataz.")
     forms = [f for f in verb.forms if _is_form(f, call, scope, context)] or list(verb.forms)
+    given = {keyword_.arg for keyword_ in call.keywords}
+    forms.sort(key=lambda form: len(form.required - given) if len(call.args) <= len(form.positional) else 0)
     found = [_misfit(form, call, name) for form in forms]
     return None if None in found else found[0]
 
