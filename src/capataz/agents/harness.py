@@ -107,6 +107,13 @@ def _with_own(offered: ToolSet, own: list[OwnTool]) -> ToolSet:
     return _tool_set({**offered.tools, **{tool.spec.name: tool for tool in own}}, [*(tool.schema for tool in own), *offered.schemas])
 
 
+def _system_message(task: AgentTask) -> str:
+    """Ours, or that of the Agno agent which the program brought, with how to end."""
+    if task.foreign is None:
+        return prompts.system_message(task.type, task.output_schema is not None, task.write_globs)
+    return "\n\n".join(part for part in (str(task.foreign.get("system") or ""), prompts.ending(task.output_schema is not None)) if part)
+
+
 async def _loop(model: JournaledModel, task: AgentTask) -> None:
     """Agno's own loop; it always ends by ``Ended``."""
     from agno.agent import Agent
@@ -114,7 +121,7 @@ async def _loop(model: JournaledModel, task: AgentTask) -> None:
     agent = Agent(
         id="capataz",
         model=model,
-        system_message=clean_text(prompts.system_message(task.type, task.output_schema is not None, task.write_globs)),
+        system_message=clean_text(_system_message(task)),
         # No tools=[Function(...)]: Agno copies every Function for every run, 0.1 ms each, only to hand requests back to the model
         # object; JournaledModel offers the tools and answers their calls itself.
         telemetry=False,

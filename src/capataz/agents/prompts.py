@@ -34,11 +34,14 @@ def system_message(type: AgentType, has_output: bool, write_globs: tuple[str, ..
     if type == "general" and write_globs is not None:
         scope = ", ".join(write_globs)
         parts.append(f"You may write only these files: {scope}" if scope else "You may not write any file.")
-    if has_output:
-        parts.append("End by calling `submit` with the fields it asks for. Text alone does not end the work.")
-    else:
-        parts.append("End with a message that calls no tool: its text is your result.")
+    parts.append(ending(has_output))
     return "\n\n".join(parts)
+
+
+def ending(has_output: bool) -> str:
+    if has_output:
+        return "End by calling `submit` with the fields it asks for. Text alone does not end the work."
+    return "End with a message that calls no tool: its text is your result."
 
 
 def first_message(task: AgentTask) -> str:

@@ -70,10 +70,11 @@ class AgentTask:
     write_globs: tuple[str, ...] | None = None # edit tools refuse other paths at once; None: no scope
     protected: tuple[str, ...] = ()
     guidance: Mapping[str, str] = field(default_factory=dict[str, str])
-    harness: str = "agno"                      # agno | command:NAME
+    harness: str = "agno"                      # agno | command:NAME | langgraph
     granted: tuple[str, ...] = ()              # ask_human and the like
     states: tuple[StateGrant, ...] = ()        # what state_read and state_edit work on
     own_tools: tuple[ToolSpec, ...] = ()       # of the program's own
+    foreign: Mapping[str, Any] | None = None   # what an adapter told of an agent that the program brought whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +166,8 @@ class AgentPorts(Protocol):
         """Keeps bytes in the blob store and returns the uri."""
         ...
 
-    async def ask(self, question: str, options: list[str] | None) -> str:
-        """A question to a person, the same one for each call of ``tool_call`` that asks it."""
+    async def ask(self, question: str, options: list[str] | None, *, place: str | None = None, context: JsonValue = None) -> str:
+        """A question to a person, the same one whenever it is asked from one ``place`` (the call of ``tool_call`` that asks)."""
         ...
 
     async def own_tool(self, name: str, arguments: JsonValue) -> JsonValue:

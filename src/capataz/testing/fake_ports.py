@@ -117,7 +117,7 @@ class FakePorts:
         self.stored[uri] = data
         return uri
 
-    async def ask(self, question: str, options: list[str] | None) -> str:
+    async def ask(self, question: str, options: list[str] | None, *, place: str | None = None, context: JsonValue = None) -> str:
         self.asked.append((question, options))
         return self.answers.pop(0)
 

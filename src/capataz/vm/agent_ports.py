@@ -406,9 +406,9 @@ class JournaledPorts:
     async def own_tool(self, name: str, arguments: JsonValue) -> JsonValue:
         return await self._tools.call(name, arguments)
 
-    async def ask(self, question: str, options: list[str] | None) -> str:
+    async def ask(self, question: str, options: list[str] | None, *, place: str | None = None, context: JsonValue = None) -> str:
         kind = "choice" if options else "text"
-        answer = await self.question(question, kind=kind, options=options, place=present_call.get(""), context={"agent": self._name})
+        answer = await self.question(question, kind=kind, options=options, place=present_call.get("") if place is None else place, context={"agent": self._name, **(context or {})})
         return str(answer["value"])
 
     async def question(

@@ -60,6 +60,10 @@ def short(error: BaseException) -> str:
     return "".join(lines + traceback.format_exception_only(error))
 
 
+_EXTRAS = {"langgraph": "langgraph", "openai": "openai", "anthropic": "anthropic"}
+"""Libraries that come with an extra of ours."""
+
+
 def load_error(error: BaseException, module: str) -> CapatazError:
     """Why a program's module could not be imported, in one line."""
     if isinstance(error, CapatazError):
@@ -69,6 +73,8 @@ def load_error(error: BaseException, module: str) -> CapatazError:
     site = error_site(error.__traceback__) or module
     text = " ".join(str(error).split())
     if isinstance(error, ImportError):
-        return ProgramLoadError(f"{site}: {text}", site=site)
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        hint = f"; install capataz[{extra}]" if extra and isinstance(error, ModuleNotFoundError) else ""
+        return ProgramLoadError(f"{site}: {text}{hint}", site=site)
     name = type(error).__name__
     return ProgramLoadError(f"{site}: {name}: {text}" if text else f"{site}: {name}", site=site, traceback=short(error))

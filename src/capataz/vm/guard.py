@@ -7,6 +7,7 @@ is done while a program's code runs; imports, and reading what is installed besi
 from __future__ import annotations
 
 import importlib
+import mimetypes
 import os
 import sys
 import sysconfig
@@ -60,6 +61,7 @@ def _roots() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     found = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     found |= {str(Path(__file__).parents[1]), "/usr/share/zoneinfo", "/usr/lib/zoneinfo", "/etc/zoneinfo"}
+    found.update(map(str, mimetypes.knownfiles))         # read when a library that knows media types is imported
     return tuple(sorted(f"{os.path.realpath(path)}{os.sep}" for path in found) + sorted(f"{path}{os.sep}" for path in found))
 
 

@@ -11,8 +11,10 @@ from pydantic import ValidationError
 from capataz.contracts.canonical import JsonValue
 from capataz.contracts.coding import WorkspaceRef
 from capataz.contracts.errors import OutputInvalid, ProgramError, UsageError, ValueNotSerializable
+from capataz.contracts.foreign import ForeignAgent
 from capataz.contracts.journal import Usage
 from capataz.vm.checks import Check, accept_wire, context_wire
+from capataz.vm.foreign import adapted
 from capataz.vm.grants import Grants, States
 from capataz.vm.handle import Handle
 from capataz.vm.limits import Budget, Duration, duration
@@ -82,6 +84,7 @@ def run(
     writes: States | None = None,
     owns: States | None = None,
     harness: str | None = None,
+    agent: Any = None,
 ) -> Coroutine[Any, Any, T]: ...
 @overload
 def run(
@@ -105,6 +108,7 @@ def run(
     writes: States | None = None,
     owns: States | None = None,
     harness: str | None = None,
+    agent: Any = None,
 ) -> Coroutine[Any, Any, AgentResult]: ...
 def run(subject: Any = None, /, **given: Any) -> Coroutine[Any, Any, Any]:
     """Runs an agent, or a program as a child, and waits for its result.
@@ -161,6 +165,7 @@ def spawn(
     writes: States | None = None,
     owns: States | None = None,
     harness: str | None = None,
+    agent: Any = None,
     daemon: bool = False,
 ) -> Coroutine[Any, Any, Handle[T]]: ...
 @overload
@@ -185,6 +190,7 @@ def spawn(
     writes: States | None = None,
     owns: States | None = None,
     harness: str | None = None,
+    agent: Any = None,
     daemon: bool = False,
 ) -> Coroutine[Any, Any, Handle[AgentResult]]: ...
 def spawn(subject: Any = None, /, *, daemon: bool = False, **given: Any) -> Coroutine[Any, Any, Handle[Any]]:
@@ -270,6 +276,7 @@ def _agent(
     writes: States | None = None,
     owns: States | None = None,
     harness: str | None = None,
+    agent: Any = None,
 ) -> _Ask:
     if type not in ("reason", "read", "general"):
         raise UsageError(f"{site}: type={type!r}: an agent is reason, read or general")
@@ -279,9 +286,14 @@ def _agent(
         raise UsageError(f"{site}: max_turns={max_turns!r}: write a whole number, one or more")
     if not isinstance(prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"prompt must be text, not {prompt!r}")
+    brought = None if agent is None else adapted(agent, site)
+    if brought is not None:
+        _check_brought(brought, site, harness, tools, reads, writes, owns, workspace)
+        output, model, harness = output or brought.output, model or brought.model, brought.harness
+        tools = [] if tools is None else tools
     output_schema, wrap = _output_schema(output)
     grants = Grants.of(site, reads, writes, owns, harness)
-    own = OwnTools(site, tools)
+    own = OwnTools(site, tools, brought)
     if own.own and harness is not None and harness.startswith("command:"):
         raise UsageError(f"{site}: an agent of harness {harness} has no tools of the program; use the agno harness for them")
 
@@ -296,6 +308,7 @@ def _agent(
             "workspace": plain(workspace),
             **grants.input(),
             **own.input(),
+            **({} if brought is None else {"foreign": brought.told}),
             "harness": harness,
         }
 
@@ -316,6 +329,14 @@ def _agent(
         return _agent_result(value) if output is None else _typed(output, _unwrap(value["output"], wrap), site)
 
     return _Ask("agent", name, input, args, decode, site)
+
+
+def _check_brought(brought: ForeignAgent, site: str, harness: Any, *unused: Any) -> None:
+    """An agent that is brought whole has its own loop, or at least its own tools."""
+    if harness is not None:
+        raise UsageError(f"{site}: agent= brings its own harness; leave harness= out")
+    if brought.harness == "langgraph" and any(given is not None for given in unused):
+        raise UsageError(f"{site}: a graph uses what its nodes use; leave out tools=, reads=, writes=, owns= and workspace=")
 
 
 def _output_schema(output: Any) -> tuple[dict[str, Any] | None, bool]:

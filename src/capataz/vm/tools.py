@@ -12,6 +12,7 @@ from pydantic.errors import PydanticUserError
 
 from capataz.contracts.canonical import JsonValue
 from capataz.contracts.errors import CapatazError, ProgramLoadError, UsageError
+from capataz.contracts.foreign import ForeignAgent, ForeignTool
 from capataz.vm.limits import Duration, duration
 from capataz.vm.runtime import Runtime
 from capataz.vm.values import problem
@@ -138,7 +139,7 @@ def tool(fn: Any = None, /, *, approval: Approval = "never", idempotent: bool = 
 class OwnTools:
     """The tools of a program's own that ``tools=`` gives to one agent, and the names of built-in ones among them."""
 
-    def __init__(self, site: str, given: Sequence[str | Tool[..., Any]] | None) -> None:
+    def __init__(self, site: str, given: Sequence[str | Tool[..., Any]] | None, brought: ForeignAgent | None = None) -> None:
         """Raises ``UsageError`` for what is no tool, and for two of one name."""
         if isinstance(given, str):
             raise UsageError(f"{site}: tools={given!r}: write a list of names and @tool functions")
@@ -150,18 +151,22 @@ class OwnTools:
         named = [entry for entry in entries if isinstance(entry, str)]
         # A name narrows what the agent's type offers; functions alone are added to it.
         self.names: list[str] | None = None if given is None or (self.own and not named) else named
-        own = [tool.__name__ for tool in self.own]
+        self._brought = brought.tools if brought is not None else ()
+        own = [tool.__name__ for tool in self.own] + [tool.name for tool in self._brought]
         twice = sorted({name for name in own if own.count(name) > 1})
         if twice:
             raise UsageError(f"{site}: two tools are named {', '.join(twice)}; rename one of them")
 
     def input(self) -> dict[str, JsonValue]:
         """What is part of the agent's key."""
-        return {"own_tools": [_shown(tool) for tool in self.own]} if self.own else {}
+        shown: list[JsonValue] = [*map(_shown, self.own), *map(_brought_shown, self._brought)]
+        return {"own_tools": shown} if shown else {}
 
     def args(self, runtime: Runtime) -> dict[str, JsonValue]:
         """What the kernel needs besides: how to call each, and what to do before."""
-        return {"own_tools": [_wire(tool, runtime) for tool in self.own]} if self.own else {}
+        wire: list[JsonValue] = [_wire(tool, runtime) for tool in self.own]
+        wire += [_brought_wire(tool, runtime) for tool in self._brought]
+        return {"own_tools": wire} if wire else {}
 
 
 def _shown(tool: Tool[..., Any]) -> dict[str, JsonValue]:
@@ -174,3 +179,12 @@ def _wire(tool: Tool[..., Any], runtime: Runtime) -> dict[str, JsonValue]:
         "name": tool.__name__, "call": runtime.register_callback(tool.invoke), "gate": gate,
         "idempotent": tool.idempotent, "timeout_s": tool.timeout_s,
     }
+
+
+def _brought_shown(tool: ForeignTool) -> dict[str, JsonValue]:
+    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+
+
+def _brought_wire(tool: ForeignTool, runtime: Runtime) -> dict[str, JsonValue]:
+    gate = runtime.register_callback(lambda _: True) if tool.approval else None
+    return {"name": tool.name, "call": runtime.register_callback(tool.invoke), "gate": gate, "idempotent": True, "timeout_s": None}

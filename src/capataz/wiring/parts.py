@@ -97,7 +97,8 @@ class ModelTables:
 
 
 class Harnesses:
-    """Harnesses by name: ``agno``, or ``command:NAME`` for a coding program of the ``[commands]`` tables."""
+    """Harnesses by name: ``agno``, ``langgraph`` for a graph of the program's own, or ``command:NAME`` for a coding
+    program of the ``[commands]`` tables."""
 
     def __init__(self, commands: Mapping[str, Any] | None, clock: Clock) -> None:
         self._commands = commands
@@ -116,6 +117,10 @@ class Harnesses:
             from capataz.agents.harness import AgnoHarness
 
             return AgnoHarness(models.client, self._clock)
+        if name == "langgraph":
+            from capataz.agents.foreign.supersteps import GraphHarness
+
+            return GraphHarness()
         from capataz.agents.command.harness import command_harness
 
         return command_harness(self._program(name), models, self._commands, self._clock)
@@ -129,6 +134,8 @@ class Harnesses:
 
     def identity(self, type: AgentType, tools: tuple[str, ...] | None, harness: str) -> JsonValue:
         """Names of an agent's tools and the digest of their schemas, or the program that it is: part of its key."""
+        if harness == "langgraph":
+            return {"harness": harness}
         if harness == "agno":
             from capataz.agents.tools.catalogue import choose
 

@@ -22,6 +22,8 @@ from capataz.vm.keys import agent_name
 if TYPE_CHECKING:
     from capataz.vm.run import Run
 
+GRAPH = "langgraph"
+
 
 def identity(run: Run, input: Any) -> JsonValue:
     """Prompt, data, resolved model, output schema, tools, reads and writes, and the workspace's tree at its start."""
@@ -39,6 +41,8 @@ def identity(run: Run, input: Any) -> JsonValue:
 
 
 def _model(run: Run, input: Any) -> str:
+    if input.get("harness") == GRAPH:
+        return GRAPH  # its nodes call what they call
     try:
         return run.ports.agents.resolve(input.get("model"), run.options)
     except CapatazError:
@@ -86,14 +90,15 @@ def _task(run: Run, effect: Effect, model: str) -> AgentTask:
         write_globs=tuple(workspace.write_globs) if scoped and workspace is not None else None,
         protected=tuple(workspace.protected) if workspace is not None else (),
         guidance=run.ports.agents.guidance(run.record), harness=given.get("harness") or "agno",
-        granted=(*(args.get("granted") or ()), *granted_tools(effect)), states=granted_states(effect), own_tools=own_tools(effect),
+        granted=(*(args.get("granted") or ()), *granted_tools(effect)), states=granted_states(effect), own_tools=own_tools(effect), foreign=given.get("foreign"),
     )
 
 
 async def perform(run: Run, effect: Effect) -> Done:
-    model = run.ports.agents.resolve(effect.input.get("model"), run.options)
+    graph = effect.input.get("harness") == GRAPH
+    model = GRAPH if graph else run.ports.agents.resolve(effect.input.get("model"), run.options)
     account = _account(run, effect)
-    if run.accounts.has_money_limit(account) and run.prices.price(model, Usage(input_tokens=1, output_tokens=1)) is None:
+    if not graph and run.accounts.has_money_limit(account) and run.prices.price(model, Usage(input_tokens=1, output_tokens=1)) is None:
         raise UnknownPrice(f"{model} has no known price and the run has a money budget; give a price in [models] or lift the budget")
     booking = Booking(run, effect, account)
     reserved = await booking.reserve(effect.key, Usage(agents=1))

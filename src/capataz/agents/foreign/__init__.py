@@ -1,0 +1,1 @@
+"""Agents of other frameworks, as a program brings them: adapters that work in the program's process."""
