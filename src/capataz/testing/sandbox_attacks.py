@@ -78,9 +78,10 @@ async def host_processes_and_environment_are_not_there(b: Bench) -> None:
 async def no_socket_of_the_host_is_reachable(b: Bench) -> None:
     """Path, abstract and TCP sockets that really listen on the host, the path ones even inside the workspace's parent."""
     path = Path(tempfile.mkdtemp(prefix="capataz-")) / "s"
-    listeners = [_listen(socket.AF_UNIX, str(path)), _listen(socket.AF_UNIX, "\0capataz-conformance"), _listen(socket.AF_INET, ("127.0.0.1", 0))]
+    abstract = f"\0{path}"                      # a name of this suite's own: several may run on one host
+    listeners = [_listen(socket.AF_UNIX, str(path)), _listen(socket.AF_UNIX, abstract), _listen(socket.AF_INET, ("127.0.0.1", 0))]
     port = listeners[2].getsockname()[1]
-    targets = [str(path), "\0capataz-conformance", "/run/docker.sock", "/var/run/docker.sock", "/run/dbus/system_bus_socket", "\0/tmp/.X11-unix/X0"]
+    targets = [str(path), abstract, "/run/docker.sock", "/var/run/docker.sock", "/run/dbus/system_bus_socket", "\0/tmp/.X11-unix/X0"]
     script = (
         "import socket\nhit = []\n"
         f"for target in {targets!r}:\n"
