@@ -258,12 +258,12 @@ async def processes_of_the_host_die_too(b: Bench) -> None:
         "    if os.fork() == 0:\n"
         "        os.setsid()\n"
         "        if os.fork(): os._exit(0)\n"
-        "        os.execvp('sleep', ['sleep', '98765432'])\n"
+        f"        os.execvp('sleep', ['sleep', '{b.seconds}'])\n"
         "print('done')"
     )
     result = await b.python(script, s)
     expect(result.stdout == b"done\n", f"{result}")
-    expect(not host_processes(b"98765432"), "a process got away")
+    expect(not host_processes(b.seconds.encode()), "a process got away")
 
 
 @check("filesystem")

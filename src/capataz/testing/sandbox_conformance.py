@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import shutil
 import tempfile
 import time
@@ -47,6 +48,8 @@ class Bench:
     folder: Path
     quick: bool = False
     sessions: list[Session] = field(default_factory=list[Session])
+    seconds: str = field(default_factory=lambda: str(9 * 10**8 + secrets.randbelow(10**8)))
+    """How long a command sleeps that is looked for on the host by this number: other suites may run there."""
 
     async def session(self, **spec: Any) -> Session:
         """A session; the workspace is a plain folder ``self.folder/"files"`` unless the check names one."""
@@ -252,10 +255,10 @@ async def commands_side_by_side(b: Bench) -> None:
 async def kill_ends_everything(b: Bench) -> None:
     s = await b.session()
     up = asyncio.Event()
-    running = asyncio.create_task(s.run(["sh", "-c", "setsid sleep 98765431 & echo up; sleep 98765431"], on_output=lambda data: up.set()))
+    running = asyncio.create_task(s.run(["sh", "-c", f"setsid sleep {b.seconds} & echo up; sleep {b.seconds}"], on_output=lambda data: up.set()))
     await asyncio.wait_for(up.wait(), 10)
     await asyncio.gather(s.kill(), s.kill())
-    expect(not host_processes(b"98765431"), "a process outlived its session")
+    expect(not host_processes(b.seconds.encode()), "a process outlived its session")
     result = await asyncio.wait_for(running, 5)
     expect((result.exit_code, result.reason) == (-1, "killed"), f"the killed command gave {result}")
     for call in (s.run(["true"]), s.files.stat(b"x")):
