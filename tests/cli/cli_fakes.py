@@ -156,6 +156,9 @@ class FakeApp:
     async def notify(self, run_id: str, text: str, *, agent: str | None) -> None:
         self._called("notify", run_id, text, agent)
 
+    async def differs(self, run_id: str) -> str | None:
+        return None
+
     async def prepare_resume(self, run_id: str, *, with_file: Path | None, accept_orphans: bool = False) -> None:
         self._called("prepare_resume", run_id, with_file)
 

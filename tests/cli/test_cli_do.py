@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -144,3 +145,17 @@ def test_run_takes_json_or_a_file(cli: Any, app: FakeApp, tmp_path: Path) -> Non
     assert [call[1].input for call in app.calls if call[0] == "run"] == [{"pr": 42}, [1]]
     assert cli("run", "a.py:p", "--input", "{").code == 64
     assert cli("run", "a.py:p", "--input", "@/no-such-place").code == 64
+
+
+def test_help_groups_the_verbs_and_names_each_once(cli: Any) -> None:
+    text = cli("--help").out
+    assert "Work:\n  do " in text and "Look:\n  ps " in text
+    lines = [line.split()[0] for line in text.partition("Work:")[2].partition("Begin with:")[0].splitlines() if re.match(r"  \w", line)]
+    assert len(lines) == len(set(lines)) and {"do", "resume", "answer", "check", "db"} <= set(lines)
+
+
+def test_unquoted_words_are_told_from_other_mistakes(cli: Any) -> None:
+    said = cli("do", "Fix", "the", "bug")
+    assert said.code == 64 and "put quotes around a text of several words" in said.err
+    said = cli("run", "flows.py:nightly", "--input", "hello")
+    assert said.code == 64 and """--input '"text"'""" in said.err and said.err.count("\n") == 1

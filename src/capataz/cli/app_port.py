@@ -62,6 +62,10 @@ class App(Protocol):
         """A live worker (this one not counted) holds the run's lease."""
         ...
 
+    async def differs(self, run_id: str) -> str | None:
+        """The file that the run's program came from, when it now has another text than the run holds; None also when it is gone."""
+        ...
+
     async def summary(self, run_id: str) -> dict[str, Any]:
         """``show --json``'s object (``capataz.wiring.summary``). Raises ``NotFound``."""
         ...

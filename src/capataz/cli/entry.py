@@ -54,7 +54,9 @@ def _dispatch(args: list[str]) -> int:
             stderr_line(str(error.message))
             return WRONG_USE
         place = getattr(getattr(error, "ctx", None), "command_path", "capataz")
-        raise UsageError(f"{error.format_message().rstrip('.')}; see `{place} --help`") from error
+        said = error.format_message().rstrip(".")
+        quotes = "; put quotes around a text of several words" if said.startswith("Got unexpected extra argument") else ""
+        raise UsageError(f"{said}{quotes}; see `{place} --help`") from error
     except typer.Abort:
         return INTERRUPTED
 

@@ -72,7 +72,8 @@ def json_input(value: str | None) -> Any:
     try:
         return json.loads(source)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--input is no JSON: {error}") from None
+        hint = "" if value.startswith("@") else """; a text needs quotes of its own, as in --input '"text"'"""
+        raise UsageError(f"--input is no JSON: {error}{hint}") from None
 
 
 def sandbox(value: str, trusted: bool) -> SandboxName:

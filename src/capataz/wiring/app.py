@@ -14,7 +14,7 @@ from typing import Any
 from capataz.contracts.blobs import Blobs
 from capataz.contracts.canonical import JsonValue, to_json
 from capataz.contracts.coding import CodingJob, JobOptions
-from capataz.contracts.errors import NotFound, RunNotResumable, UsageError
+from capataz.contracts.errors import CapatazError, NotFound, RunNotResumable, UsageError
 from capataz.contracts.ids import new_run_id
 from capataz.contracts.jobs import DoRequest, ProgramRequest
 from capataz.contracts.journal import FINAL_STATES, AskRecord, Batch, EffectRow, Journal, NewEvent, NewRun, RunRecord, RunUpdate
@@ -368,6 +368,17 @@ class App:
         raise NotFound(f"{what}; at work: {at_work}")
 
     # ---- resuming ------------------------------------------------------------------------------
+
+    async def differs(self, run_id: str) -> str | None:
+        run = await self.journal.get_run(run_id)
+        file = run.program if run.program.endswith(".py") else run.program.rpartition(":")[0]
+        if not file.endswith(".py"):
+            return None
+        try:
+            _, source, _ = await self._program(run.program)
+        except CapatazError:
+            return None
+        return None if source == run.source_digest else file
 
     async def prepare_resume(self, run_id: str, *, with_file: Path | None, accept_orphans: bool = False) -> None:
         run = await self.journal.get_run(run_id)

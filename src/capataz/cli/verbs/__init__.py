@@ -5,10 +5,12 @@ from __future__ import annotations
 import typer
 
 from capataz.cli.verbs import asks, check, crashtest, database, demo, host, look, mcp, mend, revise, start, steer
+from capataz.cli.verbs.groups import VerbGroup
 from capataz.cli.version import VERSION
 
 app = typer.Typer(
     name="capataz",
+    cls=VerbGroup,
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,

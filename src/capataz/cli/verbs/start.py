@@ -136,6 +136,8 @@ def resume(
 
     async def work(app: App) -> int:
         found = await find_run(app.journal, run)
+        if changed is None and (file := await app.differs(found.run_id)):
+            stderr_line(f"{file} is not what this run began with; it goes on with that. To take the file: capataz resume {found.run_id} --with {file}")
         await app.prepare_resume(found.run_id, with_file=changed, accept_orphans=accept_orphans)
         return await carry_on(app, found.run_id, as_json=json)
 
