@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from capataz.vm.epochs import loop
     from capataz.vm.handle import Handle
     from capataz.vm.limits import Budget, budget
+    from capataz.vm.mcp import McpServer, mcp_server
     from capataz.vm.migrations import migrate
     from capataz.vm.parallel import fan_out, race
     from capataz.vm.people import ask, messages, receive, tell
@@ -30,6 +31,7 @@ _HOMES = {
     "Answer": "results", "Failure": "results", "Message": "results", "scope": "scopes", "artifact": "verbs",
     "State": "states", "state": "states", "Transitions": "staterules", "migrate": "migrations", "checkpoint": "verbs", "now": "verbs",
     "loop": "epochs", "sleep": "verbs", "step": "verbs", "Tool": "tools", "tool": "tools",
+    "McpServer": "mcp", "mcp_server": "mcp",
 }  # fmt: skip
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "Failure",
     "Handle",
     "LoadedProgram",
+    "McpServer",
     "Message",
     "Program",
     "State",
@@ -51,6 +54,7 @@ __all__ = [
     "fan_out",
     "load",
     "loop",
+    "mcp_server",
     "messages",
     "migrate",
     "now",

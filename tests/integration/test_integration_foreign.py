@@ -50,7 +50,7 @@ def killed(done: Outcome) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param("program", marks=pytest.mark.sweep), "graph", pytest.param("agent", marks=pytest.mark.sweep)])
 def test_a_coordinator_waits_for_production_survives_kills_and_deploys_once(cli: Cli, folder: Path, way: str) -> None:
     staging = [] if way == "program" else ["staging 1.4"]
     run_id = killed(cli.run(*WAYS[way], "--json", cwd=folder, CAPATAZ_FAULT="ask.after"))
@@ -65,7 +65,7 @@ def test_a_coordinator_waits_for_production_survives_kills_and_deploys_once(cli:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["graph", "agent"])
+@pytest.mark.parametrize("way", [pytest.param("graph", marks=pytest.mark.sweep), "agent"])
 def test_a_coordinator_that_is_declined_leaves_production_alone(cli: Cli, folder: Path, way: str) -> None:
     parked = cli.run(*WAYS[way], "--json", cwd=folder).json
     assert parked["state"] == "parked"

@@ -102,6 +102,7 @@ def test_a_policy_says_which_calls_are_asked_and_errors_are_one_line_for_the_mod
     assert shop.calls == ["pay 5", "send bad", "pay 500"]
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_a_call_that_must_not_be_repeated_is_in_doubt_after_a_kill(shop: Shop) -> None:
     killed = shop.start(["send", {"text": "a"}], CAPATAZ_FAULT="tool.after")
@@ -115,6 +116,7 @@ def test_a_call_that_must_not_be_repeated_is_in_doubt_after_a_kill(shop: Shop) -
     assert (done["state"], json.loads(done["result"]), shop.calls) == ("completed", ["it was sent"], ["send a"])
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_an_idempotent_call_in_doubt_is_made_again_with_the_same_key(shop: Shop) -> None:
     killed = shop.start(["pay", {"dollars": 1}], CAPATAZ_FAULT="tool.after")
@@ -124,6 +126,7 @@ def test_an_idempotent_call_in_doubt_is_made_again_with_the_same_key(shop: Shop)
     assert len(lines) == 2 and len(set(lines)) == 1
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_an_agent_asks_a_person_twice_the_same_and_gets_two_answers(shop: Shop) -> None:
     ask = ["ask_human", {"question": "Which?", "options": ["red", "blue"]}]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from capataz.agents import compaction, history, prompts
 from capataz.agents.failure_watch import FailureWatch
@@ -18,7 +18,6 @@ from capataz.agents.model_client import CallInfo, ClientReply, ModelClient, Prov
 from capataz.agents.tools.bench import Bench
 from capataz.agents.tools.catalogue import Tool
 from capataz.agents.tools.errors import ToolError, error_reply
-from capataz.agents.tools.own import OwnTool
 from capataz.agents.tools.submit import MAX_REFUSALS, Output
 from capataz.contracts.canonical import JsonValue, canonical_text
 from capataz.contracts.errors import (
@@ -30,13 +29,30 @@ from capataz.contracts.errors import (
     TurnsExhausted,
     UsageError,
 )
-from capataz.contracts.harness import AgentPorts, AgentTask, ModelReply, ToolReply
+from capataz.contracts.harness import AgentPorts, AgentTask, ModelReply, ToolReply, ToolSpec
 from capataz.contracts.journal import Usage
 
 MAX_EMPTY = 3
 AT_ONCE = 8                                    # reads of one turn that run at the same time
-Offered = Tool | OwnTool
 Ask = Callable[[list[Chat], list[dict[str, Any]], CallInfo], Awaitable[ClientReply]]
+
+
+class Granted(Protocol):
+    """A tool that is not built in: of the program's own, or of an MCP server."""
+
+    @property
+    def spec(self) -> ToolSpec: ...
+    @property
+    def writes(self) -> bool: ...
+    @property
+    def alone(self) -> bool: ...
+    @property
+    def schema(self) -> dict[str, Any]: ...
+
+    async def call(self, bench: Bench, arguments: dict[str, Any]) -> ToolReply: ...
+
+
+Offered = Tool | Granted
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from capataz.agents import prompts
-from capataz.agents.conversation import Conversation, Offered, ToolSet
+from capataz.agents.conversation import Conversation, Granted, Offered, ToolSet
 from capataz.agents.history import Chat, clean_text
 from capataz.agents.model_client import CallInfo, ClientReply, ModelClient
 from capataz.agents.retries import reply_with_retries
@@ -60,20 +61,21 @@ class AgnoHarness:
     async def _converse(self, task: AgentTask, ports: AgentPorts) -> AgentOutcome:
         from capataz.agents.journaled_model import Ended, JournaledModel
 
-        talk = self._conversation(task, ports)
-        model = JournaledModel(talk, task.model)
-        try:
-            await _loop(model, task)
-        except Ended:
-            if model.error is not None:
-                raise _typed(model.error, task) from None
+        bench = Bench(ports, WriteScope(task.write_globs, task.protected), task.name, task.limits.command_timeout_s)
+        async with _servers(task, bench) as more:
+            talk = self._conversation(task, ports, bench, more)
+            model = JournaledModel(talk, task.model)
+            try:
+                await _loop(model, task)
+            except Ended:
+                if model.error is not None:
+                    raise _typed(model.error, task) from None
         return AgentOutcome(text=talk.text, output=talk.output, turns=talk.turn, messages=list(model.messages))
 
-    def _conversation(self, task: AgentTask, ports: AgentPorts) -> Conversation:
+    def _conversation(self, task: AgentTask, ports: AgentPorts, bench: Bench, more: Sequence[Granted]) -> Conversation:
         client = self._models(task.model)
         output = output_of(task.output_schema) if task.output_schema is not None else None
-        offered = _with_own(offer(task.type, task.tools, task.granted, output), [OwnTool(spec) for spec in task.own_tools])
-        bench = Bench(ports, WriteScope(task.write_globs, task.protected), task.name, task.limits.command_timeout_s)
+        offered = _with_own(offer(task.type, task.tools, task.granted, output), [*map(OwnTool, task.own_tools), *more])
         deadline = self._clock.now() + task.limits.wall_s if task.limits.wall_s else None
 
         async def ask(messages: list[Chat], tools: list[dict[str, Any]], call: CallInfo) -> ClientReply:
@@ -97,14 +99,27 @@ def _tool_set(tools: dict[str, Offered], schemas: list[dict[str, Any]]) -> ToolS
     return ToolSet(tools, schemas, digest(schemas), len(json.dumps(schemas)))
 
 
-def _with_own(offered: ToolSet, own: list[OwnTool]) -> ToolSet:
+def _with_own(offered: ToolSet, own: list[Granted]) -> ToolSet:
     """Raises ``UsageError`` for a tool with a name that is taken."""
     if not own:
         return offered
-    taken = sorted({tool.spec.name for tool in own} & {*catalogue(), "submit"})
+    names = [tool.spec.name for tool in own]
+    taken = sorted({name for name in names if name in {*catalogue(), "submit"} or names.count(name) > 1})
     if taken:
-        raise UsageError(f"{', '.join(taken)} is the name of a built-in tool; rename the program's own")
+        raise UsageError(f"{', '.join(taken)} is the name of a built-in tool, or of two; rename the program's own")
     return _tool_set({**offered.tools, **{tool.spec.name: tool for tool in own}}, [*(tool.schema for tool in own), *offered.schemas])
+
+
+@asynccontextmanager
+async def _servers(task: AgentTask, bench: Bench) -> AsyncIterator[Sequence[Granted]]:
+    """The tools of the agent's MCP servers, while they are connected."""
+    if not task.mcp:
+        yield ()
+        return
+    from capataz.agents.mcp.tools import Servers
+
+    async with Servers(task, bench) as tools:
+        yield tools
 
 
 def _system_message(task: AgentTask) -> str:

@@ -74,6 +74,7 @@ class AgentTask:
     granted: tuple[str, ...] = ()              # ask_human and the like
     states: tuple[StateGrant, ...] = ()        # what state_read and state_edit work on
     own_tools: tuple[ToolSpec, ...] = ()       # of the program's own
+    mcp: tuple[Mapping[str, Any], ...] = ()    # servers, as vm.mcp tells of them, with ``timeout_s``
     foreign: Mapping[str, Any] | None = None   # what an adapter told of an agent that the program brought whole
 
 

@@ -1,4 +1,4 @@
-"""A program's own tools in the hands of an agent: approval before a call, doubt after a crash, the call itself."""
+"""A program's own tools, and those of MCP servers, in the hands of an agent: approval before a call, doubt after a crash, the call itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class AgentTools:
         self._run = run
         self._effect = effect
         self._ports = ports
-        self._own: dict[str, dict[str, Any]] = {given["name"]: given for given in effect.args.get("own_tools") or ()}
+        self._own: dict[str, dict[str, Any]] = {
+            given["name"]: given for given in (*(effect.args.get("own_tools") or ()), *(effect.args.get("mcp_tools") or ()))
+        }
 
     async def admit(self, key: str, *, place: str, name: str, arguments: JsonValue, perform: Perform, repeated: bool) -> Perform:
         """What a call does: itself, or what stands in its place after a decline or a decision about a call in doubt.

@@ -18,6 +18,7 @@ from capataz.vm.foreign import adapted
 from capataz.vm.grants import Grants, States
 from capataz.vm.handle import Handle
 from capataz.vm.limits import Budget, Duration, duration
+from capataz.vm.mcp import McpGrants, McpServer
 from capataz.vm.migrations import recorded
 from capataz.vm.program import LoadedProgram, Program
 from capataz.vm.results import AgentResult
@@ -85,6 +86,7 @@ def run(
     owns: States | None = None,
     harness: str | None = None,
     agent: Any = None,
+    mcp: Sequence[McpServer] | None = None,
 ) -> Coroutine[Any, Any, T]: ...
 @overload
 def run(
@@ -109,6 +111,7 @@ def run(
     owns: States | None = None,
     harness: str | None = None,
     agent: Any = None,
+    mcp: Sequence[McpServer] | None = None,
 ) -> Coroutine[Any, Any, AgentResult]: ...
 def run(subject: Any = None, /, **given: Any) -> Coroutine[Any, Any, Any]:
     """Runs an agent, or a program as a child, and waits for its result.
@@ -166,6 +169,7 @@ def spawn(
     owns: States | None = None,
     harness: str | None = None,
     agent: Any = None,
+    mcp: Sequence[McpServer] | None = None,
     daemon: bool = False,
 ) -> Coroutine[Any, Any, Handle[T]]: ...
 @overload
@@ -191,6 +195,7 @@ def spawn(
     owns: States | None = None,
     harness: str | None = None,
     agent: Any = None,
+    mcp: Sequence[McpServer] | None = None,
     daemon: bool = False,
 ) -> Coroutine[Any, Any, Handle[AgentResult]]: ...
 def spawn(subject: Any = None, /, *, daemon: bool = False, **given: Any) -> Coroutine[Any, Any, Handle[Any]]:
@@ -277,6 +282,7 @@ def _agent(
     owns: States | None = None,
     harness: str | None = None,
     agent: Any = None,
+    mcp: Sequence[McpServer] | None = None,
 ) -> _Ask:
     if type not in ("reason", "read", "general"):
         raise UsageError(f"{site}: type={type!r}: an agent is reason, read or general")
@@ -288,12 +294,13 @@ def _agent(
         raise TypeError(f"prompt must be text, not {prompt!r}")
     brought = None if agent is None else adapted(agent, site)
     if brought is not None:
-        _check_brought(brought, site, harness, tools, reads, writes, owns, workspace)
+        _check_brought(brought, site, harness, tools, reads, writes, owns, workspace, mcp)
         output, model, harness = output or brought.output, model or brought.model, brought.harness
         tools = [] if tools is None else tools
     output_schema, wrap = _output_schema(output)
     grants = Grants.of(site, reads, writes, owns, harness)
     own = OwnTools(site, tools, brought)
+    servers = McpGrants(site, mcp, harness)
     if own.own and harness is not None and harness.startswith("command:"):
         raise UsageError(f"{site}: an agent of harness {harness} has no tools of the program; use the agno harness for them")
 
@@ -308,6 +315,7 @@ def _agent(
             "workspace": plain(workspace),
             **grants.input(),
             **own.input(),
+            **servers.input(),
             **({} if brought is None else {"foreign": brought.told}),
             "harness": harness,
         }
@@ -322,6 +330,7 @@ def _agent(
             "context": context_wire(runtime, context),
             "states": grants.args(runtime),
             **own.args(runtime),
+            **({"mcp_tools": guarded} if (guarded := servers.args(runtime)) else {}),
             "text": output is None,
         }
 
@@ -336,7 +345,7 @@ def _check_brought(brought: ForeignAgent, site: str, harness: Any, *unused: Any)
     if harness is not None:
         raise UsageError(f"{site}: agent= brings its own harness; leave harness= out")
     if brought.harness == "langgraph" and any(given is not None for given in unused):
-        raise UsageError(f"{site}: a graph uses what its nodes use; leave out tools=, reads=, writes=, owns= and workspace=")
+        raise UsageError(f"{site}: a graph uses what its nodes use; leave out tools=, reads=, writes=, owns=, workspace= and mcp=")
 
 
 def _output_schema(output: Any) -> tuple[dict[str, Any] | None, bool]:

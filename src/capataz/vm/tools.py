@@ -25,6 +25,14 @@ Approval = Literal["never", "always"] | Policy
 """Whether a person is asked before a call: never, always, or what a pure function of the call's arguments says."""
 
 
+def asks(approval: Approval, arguments: dict[str, Any], whose: str) -> bool:
+    """Whether a person is asked before a call. Raises ``UsageError`` for a function that does not say."""
+    says = approval(arguments) if callable(approval) else approval
+    if says in (True, False, "never", "always"):
+        return says in (True, "always")
+    raise UsageError(f"{whose}: the approval function gave {says!r}; it gives True, False, always or never")
+
+
 class Tool(Generic[P, T]):
     """A tool. Called, it is the function that it was made from."""
 
@@ -34,7 +42,7 @@ class Tool(Generic[P, T]):
     def __init__(self, fn: Callable[P, T], *, approval: Approval, idempotent: bool, timeout_s: float | None) -> None:
         functools.update_wrapper(self, fn)
         self.fn = fn
-        self.approval = approval
+        self.approval: Approval = approval
         self.idempotent = idempotent
         self.timeout_s = timeout_s
         self.site = f"{fn.__code__.co_filename}:{fn.__code__.co_firstlineno}"
@@ -93,10 +101,7 @@ class Tool(Generic[P, T]):
             self._given(arguments)
         except UsageError:
             return False
-        says = self.approval(arguments) if callable(self.approval) else self.approval
-        if says in (True, False, "never", "always"):
-            return says in (True, "always")
-        raise UsageError(f"{self.site}: the approval function of tool {self.__name__} gave {says!r}; it gives True, False, always or never")
+        return asks(self.approval, arguments, f"{self.site}: tool {self.__name__}")
 
     def invoke(self, arguments: Mapping[str, Any]) -> Any:
         """Calls the function with JSON arguments. Raises ``UsageError`` for those that do not fit."""

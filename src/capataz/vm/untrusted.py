@@ -26,4 +26,6 @@ def _forbidden(effect: Effect) -> str | None:
     given = {**effect.args, **(effect.input if isinstance(effect.input, dict) else {})}
     if effect.kind == "agent" and str(given.get("model") or "").startswith("scripted:"):
         return "name a scripted model, which is code that runs in the worker"
+    if effect.kind == "agent" and given.get("mcp"):
+        return "give agents MCP servers, which the worker would reach or show folders of the host to"
     return None

@@ -36,10 +36,10 @@ class OwnTool:
         except (StepFailed, DeadlineExceeded, UsageError) as error:
             raise ToolError(f"{name}: {error.message}") from None
         text = value if isinstance(value, str) else canonical_text(value)
-        return ToolReply(content=_capped(text), summary=text[:200])
+        return ToolReply(content=capped(text), summary=text[:200])
 
 
-def _capped(text: str) -> str:
+def capped(text: str) -> str:
     """Head and tail of a long answer."""
     if len(text) <= MAX_SHOWN:
         return text

@@ -14,7 +14,7 @@ from pathlib import Path
 _ROOT = Path(__file__).parents[2]
 ROOT = "capataz"
 CODING = "capataz.coding"
-_NOT_EFFECTS = frozenset({"budget", "load", "program", "scope", "state", "tool", "migrate"})
+_NOT_EFFECTS = frozenset({"budget", "load", "program", "scope", "state", "tool", "migrate", "mcp_server"})
 _SUBMODULES = frozenset({"coding", "contracts", "programs", "testing", "vm", "agents", "sandbox", "service", "wiring", "workspace",
                          "evidence", "store", "cli"})  # fmt: skip
 _ANNOUNCED = {

@@ -76,6 +76,12 @@ def at_completion(run: Run, completion: Completion) -> Part:
     return Part(events=(("agent.ended", effect.key, data),))
 
 
+def _servers(effect: Effect) -> tuple[dict[str, Any], ...]:
+    """MCP servers, each with the time that a call may take."""
+    timeouts = {given["name"]: given["timeout_s"] for given in effect.args.get("mcp_tools") or ()}
+    return tuple({**server, "timeout_s": timeouts[server["tools"][0]]} for server in effect.input.get("mcp") or ())
+
+
 def _task(run: Run, effect: Effect, model: str) -> AgentTask:
     given, args = effect.input, effect.args
     workspace = _workspace(effect)
@@ -90,7 +96,7 @@ def _task(run: Run, effect: Effect, model: str) -> AgentTask:
         write_globs=tuple(workspace.write_globs) if scoped and workspace is not None else None,
         protected=tuple(workspace.protected) if workspace is not None else (),
         guidance=run.ports.agents.guidance(run.record), harness=given.get("harness") or "agno",
-        granted=(*(args.get("granted") or ()), *granted_tools(effect)), states=granted_states(effect), own_tools=own_tools(effect), foreign=given.get("foreign"),
+        granted=(*(args.get("granted") or ()), *granted_tools(effect)), states=granted_states(effect), own_tools=own_tools(effect), foreign=given.get("foreign"), mcp=_servers(effect),
     )
 
 

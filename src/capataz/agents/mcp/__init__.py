@@ -1,0 +1,1 @@
+"""Tools of MCP servers, for agents: connections, and the tools themselves."""
